@@ -1,0 +1,29 @@
+"""The harness: shape and type checks on every call, strict promotion, two CPU devices.
+
+`filterwarnings = error` is set in pyproject.toml. All of this must happen before `elden` is imported.
+"""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import pytest
+from hypothesis import settings
+from jaxtyping import install_import_hook
+
+jax.config.update("jax_num_cpu_devices", 2)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+hook = install_import_hook("elden", "beartype.beartype")
+hook.install()
+
+# jit compiles on the first example of a property, so a per-example deadline would only measure the compiler.
+settings.register_profile("elden", deadline=None, max_examples=25, derandomize=True)
+settings.load_profile("elden")
+
+
+@pytest.fixture
+def key() -> jax.Array:
+    """A fixed random key."""
+    return jax.random.key(0)
