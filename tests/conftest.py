@@ -15,8 +15,7 @@ from jaxtyping import install_import_hook
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
-hook = install_import_hook("elden", "beartype.beartype")
-hook.install()
+install_import_hook("elden", "beartype.beartype")
 
 # jit compiles on the first example of a property, so a per-example deadline would only measure the compiler.
 settings.register_profile("elden", deadline=None, max_examples=25, derandomize=True)

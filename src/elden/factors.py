@@ -83,9 +83,7 @@ class Continuous:
             raise ValueError(f"Continuous(size={self.size}): size must be at least 1")
         low, high = _shortest_decimal(self.low), _shortest_decimal(self.high)
         if not low < high:
-            raise ValueError(
-                f"Continuous(low={self.low}, high={self.high}): low must be below high in float32"
-            )
+            raise ValueError(f"Continuous(low={self.low}, high={self.high}): low must be below high in float32")
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
 
@@ -336,9 +334,7 @@ class Factors:
         graph = jnp.asarray(graph)
         reduction = _reduction(how, graph.dtype)
         if dst == "entity":
-            graph = jnp.stack(
-                [reduction(graph[..., rows, :], axis=-2) for rows in self.entity_slices], axis=-2
-            )
+            graph = jnp.stack([reduction(graph[..., rows, :], axis=-2) for rows in self.entity_slices], axis=-2)
         if src == "entity":
             columns = [reduction(graph[..., group], axis=-1) for group in self.entity_slices]
             graph = jnp.stack([*columns, graph[..., -1]], axis=-1)
@@ -408,9 +404,7 @@ class Factors:
         for entity, group in zip(self.entities, self.entity_slices, strict=True):
             parts = [np.asarray(obs)[..., columns] for columns in self._flat_slices[group]]
             if entity.mixed:
-                sample[entity.name] = dict(
-                    zip(entity.variable_names, map(_to_leaf, entity.kinds, parts), strict=True)
-                )
+                sample[entity.name] = dict(zip(entity.variable_names, map(_to_leaf, entity.kinds, parts), strict=True))
             else:
                 dtype = np.int64 if isinstance(entity.kinds[0], Discrete) else np.float32
                 sample[entity.name] = np.concatenate(parts, axis=-1).astype(dtype)
@@ -522,9 +516,7 @@ def _entity_to_space(entity: Entity) -> "gymnasium.Space[object]":
     from gymnasium import spaces
 
     if entity.mixed:
-        return spaces.Dict(
-            [(variable.name, _variable_to_space(variable.kind)) for variable in entity.variables]
-        )
+        return spaces.Dict([(variable.name, _variable_to_space(variable.kind)) for variable in entity.variables])
     if discrete := [kind.n for kind in entity.kinds if isinstance(kind, Discrete)]:
         return spaces.MultiDiscrete(discrete)
     bounds = [(kind.low, kind.high) for kind in entity.kinds for _ in range(kind.size)]
@@ -583,9 +575,7 @@ def _components(key: str, space: "gymnasium.Space[object]") -> list[Kind]:
             return [Continuous(1, *bounds) for bounds in zip(low, high, strict=True)]
         if isinstance(space, spaces.MultiBinary):
             return [Discrete(2)] * shape[0]
-        return [
-            Discrete(int(n)) for n in np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
-        ]
+        return [Discrete(int(n)) for n in np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)]
     except ValueError as error:
         raise ValueError(f"{key!r}: {error}") from error
 
@@ -596,9 +586,7 @@ def _join(key: str, components: Sequence[Kind]) -> Kind:
     if len(components) == 1:
         return first
     if isinstance(first, Discrete):
-        raise ValueError(
-            f"{key!r} has {len(components)} discrete components; make each a variable of its own"
-        )
+        raise ValueError(f"{key!r} has {len(components)} discrete components; make each a variable of its own")
     if len(set(components)) > 1:
         raise ValueError(f"the components of {key!r} differ in bounds; make each a variable of its own")
     return Continuous(len(components), first.low, first.high)
@@ -611,16 +599,12 @@ def _to_leaf(kind: Kind, values: np.ndarray) -> np.ndarray | np.generic:
     return values[..., 0].astype(np.int64)[()]
 
 
-def _leaves(
-    entity: Entity, given: SampleLeaf | Mapping[str, SampleLeaf]
-) -> list[tuple[str, np.ndarray, int]]:
+def _leaves(entity: Entity, given: SampleLeaf | Mapping[str, SampleLeaf]) -> list[tuple[str, np.ndarray, int]]:
     if isinstance(given, Mapping):
         _check_keys(f"variable of {entity.name!r}", given, entity.variable_names)
         return [_leaf(f"{entity.name}.{v.name}", given[v.name], [v.kind]) for v in entity.variables]
     if entity.mixed:
-        raise ValueError(
-            f"{entity.name!r} mixes kinds, so its sample maps variables to values; got {given!r}"
-        )
+        raise ValueError(f"{entity.name!r} mixes kinds, so its sample maps variables to values; got {given!r}")
     return [_leaf(entity.name, given, entity.kinds)]
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, Num
+from jaxtyping import Array, Bool, Float, Int, Key, Num, Shaped
 
 from elden.factors import Factors
 from elden.worlds.labels import Fired, RuleBook
@@ -89,6 +89,16 @@ class Transition:
     def done(self) -> Bool[Array, "*batch"]:
         """Whether the episode is over."""
         return self.terminated | self.truncated
+
+
+def select(which: Bool[Array, " env"], yes: WorldState, no: WorldState) -> WorldState:
+    """For every environment, one of two states."""
+
+    def choose(new: Shaped[Array, "env ..."], old: Shaped[Array, "env ..."]) -> Shaped[Array, "env ..."]:
+        return jnp.where(which.reshape((-1,) + (1,) * (new.ndim - 1)), new, old)
+
+    chosen: WorldState = jax.tree.map(choose, yes, no)
+    return chosen
 
 
 class WorldOptionError(ValueError):
@@ -257,17 +267,13 @@ class World(abc.ABC):
         _, values, _ = jax.lax.while_loop(lambda carry: ~carry[2], attempt, start)
         return self.begin(values)
 
-    def begin(
-        self, values: Num[Array, " value"], succeeded: bool | Bool[Array, ""] = False
-    ) -> WorldState:
+    def begin(self, values: Num[Array, " value"], succeeded: bool | Bool[Array, ""] = False) -> WorldState:
         """Start an episode from given variables. They are taken as they are: `from_named` checks."""
         latched = jnp.asarray(succeeded)
         stages = jnp.stack(self._stages(self.unpack(values), None))
         return WorldState(values, jnp.int32(0), latched, stages | latched)
 
-    def step(
-        self, key: Key[Array, ""], state: WorldState, action: Int[Array, ""]
-    ) -> tuple[WorldState, Transition]:
+    def step(self, key: Key[Array, ""], state: WorldState, action: Int[Array, ""]) -> tuple[WorldState, Transition]:
         """One step of one episode. The state goes on past the end of the episode: see `step_many`.
 
         Args:
@@ -320,11 +326,10 @@ class World(abc.ABC):
 
         def renew(states: WorldState) -> WorldState:
             fresh = self.reset_many(reset_key, num_envs)
-            return jax.tree.map(
-                lambda new, old: jnp.where(done.reshape((-1,) + (1,) * (new.ndim - 1)), new, old), fresh, states
-            )
+            return select(done, fresh, states)
 
-        return jax.lax.cond(jnp.any(done), renew, lambda states: states, stepped), transition
+        following: WorldState = jax.lax.cond(jnp.any(done), renew, lambda states: states, stepped)
+        return following, transition
 
     def observe(self, state: WorldState) -> Num[Array, " var"]:
         """The flat observation, as `factors` lays it out."""
@@ -387,4 +392,3 @@ class World(abc.ABC):
 
 
 _Attempt: TypeAlias = tuple[Key[Array, ""], Num[Array, " value"], Bool[Array, ""]]
-

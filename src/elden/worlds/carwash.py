@@ -42,7 +42,7 @@ class CarWash(RoomWorld):
     (x, y) blocks and carries items but is not observed.
 
     *Actions.* `skills`: goto_rag, goto_soap, goto_bucket, pick_soap, drop_soap, pick_rag, drop_rag, toggle, goto_car,
-    goto_sink. `primitives`: left, right, forward, pick (the rag if possible, else the soap), toggle, drop_soap, drop_rag.
+    goto_sink. `primitives`: left, right, forward, pick (the rag if it can, else the soap), toggle, drop_soap, drop_rag.
 
     *Step.* First, from the state before the action and in this order: a wet rag on the stained car cleans it and is
     dirty then; the rag in the running sink soaks up one level; the rag in the bucket gets one level cleaner if soap is
@@ -123,7 +123,12 @@ class CarWash(RoomWorld):
             view[f"{item}.y"] = view["shelf.y"] + spot // 2
         agent, agent_fits = grid.place_agent(agent_key, taken, self.size)
         view |= {"agent.x": agent.x, "agent.y": agent.y, "agent.dir": agent.dir, "car.stained": int32(1)}
-        view |= {"rag.soak": int32(0), "rag.clean": int32(_FULL), "sink.on": int32(0), "bucket.soapy": int32(0)}
+        view |= {
+            "rag.soak": int32(0),
+            "rag.clean": int32(_FULL),
+            "sink.on": int32(0),
+            "bucket.soapy": int32(0),
+        }
         return view, good & agent_fits
 
     @staticmethod
@@ -142,7 +147,12 @@ class CarWash(RoomWorld):
         toggles = self.faces(view, "sink") & (action == self.action("toggle"))
         picks, drops = self._hands(view, action)
         hands, hand_events = self._hand_step({**view, **moved}, view, picks, drops)
-        after = {**view, **hands, **passive, "sink.on": jnp.where(toggles, 1 - view["sink.on"], view["sink.on"])}
+        after = {
+            **view,
+            **hands,
+            **passive,
+            "sink.on": jnp.where(toggles, 1 - view["sink.on"], view["sink.on"]),
+        }
         events |= move_events | hand_events | {"toggle": toggles}
         if self.skilled:
             events |= {f"drop_tried:{item}": action == self.action(f"drop_{item}") for item in self.items}
@@ -163,7 +173,11 @@ class CarWash(RoomWorld):
         soapy = soap_in_bucket if self.skilled else view["bucket.soapy"] == 1
         soak = jnp.minimum(view["rag.soak"] + int32(soaks), _FULL)
         clean = jnp.where(cleans, 0, jnp.minimum(view["rag.clean"] + int32(in_bucket & soapy), _FULL))
-        after = {"car.stained": jnp.where(cleans, 0, view["car.stained"]), "rag.soak": soak, "rag.clean": clean}
+        after = {
+            "car.stained": jnp.where(cleans, 0, view["car.stained"]),
+            "rag.soak": soak,
+            "rag.clean": clean,
+        }
         events = {
             "car_cleaned": cleans,
             "car_cleaned:rag": cleans & (view["rag.clean"] > 0),
@@ -180,14 +194,19 @@ class CarWash(RoomWorld):
     def _clean_at_once(self, after: View, events: dict[str, Flag]) -> tuple[View, dict[str, Flag]]:
         """The zero-lag rule: the wet rag acts in the very step in which it lands on the car."""
         cleans = self._wet_on_car(after)
-        events = events | {"car_cleaned_at_once": cleans, "car_cleaned_at_once:rag": cleans & (after["rag.clean"] > 0)}
+        events = events | {
+            "car_cleaned_at_once": cleans,
+            "car_cleaned_at_once:rag": cleans & (after["rag.clean"] > 0),
+        }
         stained = jnp.where(cleans, 0, after["car.stained"])
-        return {**after, "car.stained": stained, "rag.clean": jnp.where(cleans, 0, after["rag.clean"])}, events
+        return {
+            **after,
+            "car.stained": stained,
+            "rag.clean": jnp.where(cleans, 0, after["rag.clean"]),
+        }, events
 
     def _hands(self, view: View, action: Scalar) -> tuple[dict[str, Flag], dict[str, Flag]]:
-        drops = {
-            item: (action == self.action(f"drop_{item}")) & self._can_drop(view, item) for item in self.items
-        }
+        drops = {item: (action == self.action(f"drop_{item}")) & self._can_drop(view, item) for item in self.items}
         can = {item: self._can_pick(view, item) for item in self.items}
         if self.skilled:
             return {item: (action == self.action(f"pick_{item}")) & can[item] for item in self.items}, drops
@@ -285,13 +304,20 @@ class CarWash(RoomWorld):
         """Soak the rag to the full, clean the car, bring soap and rag to the bucket; then wait."""
         go = {name: self._go_action(view, name) for name in self.targets}
         stained, on_car = view["car.stained"] == 1, self.lies_on(view, "rag", "car")
-        on_sink, off, full = self.lies_on(view, "rag", "sink"), view["sink.on"] == 0, view["rag.soak"] == _FULL
+        on_sink, off, full = (
+            self.lies_on(view, "rag", "sink"),
+            view["sink.on"] == 0,
+            view["rag.soak"] == _FULL,
+        )
         holds = self.carried(view, "rag")
         idle = {name: self._idle(key, name) for name in ("sink", "car", "rag")}
         cases: list[tuple[Flag, Scalar | int]] = [
             (stained & holds & ~full, self._bring(view, "rag", "sink", go)),
             (stained & holds & full, self._bring(view, "rag", "car", go)),
-            (stained & on_sink & off, self._then(self.faces(view, "sink"), self.action("toggle"), go["sink"])),
+            (
+                stained & on_sink & off,
+                self._then(self.faces(view, "sink"), self.action("toggle"), go["sink"]),
+            ),
             (stained & on_sink & ~full, idle["sink"]),
             (stained & on_car & (view["rag.soak"] >= 1), idle["car"]),
             (stained, self._fetch(view, "rag", go)),

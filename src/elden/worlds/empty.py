@@ -76,7 +76,11 @@ class Empty(RoomWorld):
         goal = self._goal_cell
         wanted = jnp.where(view["agent.x"] < goal.x, 0, jnp.where(view["agent.y"] < goal.y, 1, -1))
         turn = (wanted - view["agent.dir"]) % 4
-        cases = [(wanted < 0, self.action("left")), (turn == 0, self.action("forward")), (turn == 3, self.action("left"))]
+        cases = [
+            (wanted < 0, self.action("left")),
+            (turn == 0, self.action("forward")),
+            (turn == 3, self.action("left")),
+        ]
         return pick_action(cases, self.action("right"))
 
     def _scene(self, named: Named) -> Scene:

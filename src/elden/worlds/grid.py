@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, Key, UInt32
+from jaxtyping import Array, Bool, Int, Key, Shaped, UInt32
 
 Scalar: TypeAlias = Int[Array, ""]
 Flag: TypeAlias = Bool[Array, ""]
@@ -56,7 +56,7 @@ class Slot(NamedTuple):
     open: Flag
 
 
-def int32(value: int | Bool[Array, "..."] | Int[Array, "..."]) -> Int[Array, "..."]:
+def int32(value: int | Shaped[Array | np.ndarray, "..."]) -> Int[Array, "..."]:
     """The value as an int32 array."""
     return jnp.asarray(value, jnp.int32)
 

@@ -80,7 +80,10 @@ class RuleBook:
     def possible(self) -> Bool[np.ndarray, "dst src"]:
         """Every off-diagonal edge that some event can switch on."""
         n = self.factors.num_variables
-        return np.any([np.zeros((n, n + 1), bool), *self.edges.values()], axis=0)
+        any_edge = np.zeros((n, n + 1), bool)
+        for mask in self.edges.values():
+            any_edge |= mask
+        return any_edge
 
     def vector(self, fired: Fired) -> Bool[Array, " event"]:
         """The events in order, as one array; what else is in `fired` is left out."""
@@ -93,12 +96,15 @@ class RuleBook:
         """The local graph of a transition in which the events of `fired` happened."""
         self._check(fired)
         n = self.factors.num_variables
-        rows = jnp.stack([self._row(child, fired) for child in range(n)])
+        # One flat stack of scalars: XLA then keeps a plain vector loop over environments for every word.
+        words = [word for child in range(n) for word in self._row(child, fired)]
+        rows = jnp.stack(words).reshape(n, self._num_words)
         blocks = [
             rows[:, word : word + 1] >> jnp.arange(min(_WORD, n + 1 - _WORD * word), dtype=jnp.uint32)
             for word in range(self._num_words)
         ]
-        return (jnp.concatenate(blocks, axis=1) & jnp.uint32(1)).astype(bool)
+        bits: UInt32[Array, "dst src"] = jnp.concatenate(blocks, axis=1)
+        return jnp.bitwise_and(bits, jnp.uint32(1)).astype(bool)
 
     @property
     def _num_words(self) -> int:
@@ -114,7 +120,7 @@ class RuleBook:
                 table[self._child(child)].append((rule.event, bits, rule.cuts_self))
         return tuple(tuple(entries) for entries in table)
 
-    def _row(self, child: int, fired: Fired) -> UInt32[Array, " word"]:
+    def _row(self, child: int, fired: Fired) -> list[UInt32[Array, ""]]:
         """The parents of one child, as bits."""
         own = self._bits([child])
         words = [jnp.uint32(word) for word in own]
@@ -124,7 +130,7 @@ class RuleBook:
                 jnp.where(fired[event], (word & jnp.uint32(kept)) | jnp.uint32(bit), word)
                 for word, kept, bit in zip(words, keep, bits, strict=True)
             ]
-        return jnp.stack(words)
+        return words
 
     def _bits(self, sources: list[int]) -> tuple[int, ...]:
         words = [0] * self._num_words

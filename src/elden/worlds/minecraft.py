@@ -52,8 +52,8 @@ class Minecraft(World):
     the inventory comes last. y grows upwards. Directions: 0 left, 1 right, 2 up, 3 down under `skills`; 0 down, 1 up,
     2 left, 3 right under `primitives`. Counters stop at the largest resource count.
 
-    *Actions.* `skills`: use, goto_<thing>, craft_<tool>. `primitives`: down, up, left, right, use, craft_<tool>. USE acts
-    on the thing in front: grass and wood are collected, stone needs a wood pickaxe, the gem a stone pickaxe, and a
+    *Actions.* `skills`: use, goto_<thing>, craft_<tool>. `primitives`: down, up, left, right, use, craft_<tool>. USE
+    acts on the thing in front: grass and wood are collected, stone needs a wood pickaxe, the gem a stone pickaxe, and a
     bridge is spent on water. Crafting needs the workshop in front: stick = wood; wood pickaxe = wood + stick; stone
     pickaxe = stone + stick; rope = grass; bridge = wood + rope.
 
@@ -458,7 +458,7 @@ class Minecraft(World):
     # Pictures.
 
     def _scene(self, named: Named) -> Scene:
-        """y is turned over: pictures grow downwards."""
+        """Turned over: y grows downwards in pictures."""
         top = self.size - 1
         sprites = []
         for thing in self.things:
@@ -466,7 +466,11 @@ class Minecraft(World):
             if (x, y) != (0, 0):
                 sprites.append(Sprite(kind_of(thing), x, top - y, label=thing[len(kind_of(thing)) :]))
         dx, dy = self.compass[number(named, "agent", "dir")]
-        agent = (number(named, "agent", "x"), top - number(named, "agent", "y"), grid.SCREEN_COMPASS.index((dx, -dy)))
+        agent = (
+            number(named, "agent", "x"),
+            top - number(named, "agent", "y"),
+            grid.SCREEN_COMPASS.index((dx, -dy)),
+        )
         counts = tuple((name, number(named, "inventory", name)) for name in COUNTERS)
         return Scene(self.size, self.size, tuple(sprites), agent, inventory=counts)
 

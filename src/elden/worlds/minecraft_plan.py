@@ -144,9 +144,7 @@ def _finish(land: _Land, progress: _Progress) -> Flag:
     return progress.possible & gem & (~crafts | (workshop & enough))
 
 
-def solvable(
-    cells: Cell, stock: Stock, kinds: tuple[str, ...], start: Cell, on_foot: bool, size: int
-) -> Flag:
+def solvable(cells: Cell, stock: Stock, kinds: tuple[str, ...], start: Cell, on_foot: bool, size: int) -> Flag:
     """Whether some plan fetches the gem.
 
     Args:

@@ -11,6 +11,7 @@ inventory, and its numbers of status pairs and of caption lines. So the frames o
 import os
 import textwrap
 import unicodedata
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from jaxtyping import Int, UInt8
 from PIL import Image, ImageDraw
 
 from elden.worlds import sprites
-from elden.worlds.sprites import Number, Pen
+from elden.worlds.sprites import Pen, Real
 
 ARROWS = "▶▼◀▲"
 """The agent in a terminal, by facing: right, down, left, up."""
@@ -172,7 +173,7 @@ def _ground(width: int, height: int, tile: int, walls: bool) -> Image.Image:
     return ground
 
 
-def _paste(image: Image.Image, top: Image.Image, x: Number, y: Number) -> None:
+def _paste(image: Image.Image, top: Image.Image, x: Real, y: Real) -> None:
     image.paste(top, (round(x), round(y)), top)
 
 
@@ -207,11 +208,11 @@ def _draw_item(image: Image.Image, item: Sprite, tile: int, order: int, crowd: i
 def _draw_agent(image: Image.Image, agent: tuple[int, int, int], held: tuple[Sprite, ...], tile: int) -> None:
     x, y, facing = agent
     _paste(image, _agent_image(facing, tile), x * tile, y * tile)
-    side = round(tile * 0.56)
+    side = round(tile * 0.54)
     icon = round(side * 0.74)
     for order, thing in enumerate(held):
         left = x * tile + tile * 0.6 - order * side
-        top = y * tile + tile * 0.56
+        top = y * tile + tile * 0.62
         _paste(image, _badge_image(side), left, top)
         _paste(image, _icon(thing, icon), left + (side - icon) / 2, top + (side - icon) / 2)
 
@@ -236,30 +237,31 @@ def _printable(words: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _fit(words: str, size: int, room: Number) -> str:
+def _fit(words: str, size: int, room: Real) -> str:
     """The words, cut with an ellipsis if they are wider than `room` pixels."""
     words = _printable(words)
-    if sprites.font(size).getlength(words) <= room:
+    type_ = sprites.font(size)
+    if type_.getlength(words) <= room:
         return words
-    while words and sprites.font(size).getlength(words + "…") > room:
-        words = words[:-1]
-    return words.rstrip() + "…"
+    kept = bisect_right(range(1, len(words)), room, key=lambda end: type_.getlength(words[:end] + "…"))
+    return words[:kept].rstrip() + "…"
 
 
-def _wrap(line: str, size: int, room: Number, rows: int) -> list[str]:
+def _wrap(line: str, size: int, room: Real, rows: int) -> list[str]:
     """A line in at most `rows` rows; what does not fit is cut with an ellipsis."""
+    type_ = sprites.font(size)
     words = _printable(line).split()
     wrapped: list[str] = []
     while words and len(wrapped) < rows - 1:
-        count = len(words)
-        while count > 1 and sprites.font(size).getlength(" ".join(words[:count])) > room:
-            count -= 1
+        count = 1
+        while count < len(words) and type_.getlength(" ".join(words[: count + 1])) <= room:
+            count += 1
         wrapped.append(_fit(" ".join(words[:count]), size, room))
         words = words[count:]
     return [*wrapped, _fit(" ".join(words), size, room)] if words else wrapped
 
 
-def _caption_rows(caption: tuple[str, ...], size: int, room: Number, rows: int) -> list[str]:
+def _caption_rows(caption: tuple[str, ...], size: int, room: Real, rows: int) -> list[str]:
     """The caption in at most `rows` rows: each line keeps one, and long lines share what is left."""
     wrapped: list[str] = []
     lines = [line for line in caption if line.strip()]
@@ -286,7 +288,7 @@ def _panel(scene: Scene, tile: int) -> _Panel:
     size = max(11, round(tile * 0.34))
     pad, line = size // 2, round(size * 1.5)
     width = max(scene.width * tile, 14 * size)
-    columns = max(1, width // (7 * size))
+    columns = max(1, width // (8 * size))
     status_rows = -(-len(scene.status) // columns)
     strip = round(size * 4.4) if scene.inventory else 0
     caption_rows = len(scene.caption) + 1 if scene.caption else 0
@@ -317,16 +319,14 @@ def _draw_panel(image: Image.Image, scene: Scene, panel: _Panel, top: int) -> No
         y += panel.line
 
 
-def _write(
-    image: Image.Image, x: Number, y: Number, words: str, size: int, color: str, room: Number
-) -> Number:
+def _write(image: Image.Image, x: Real, y: Real, words: str, size: int, color: str, room: Real) -> Real:
     """Writes words, cut to `room` pixels, and returns how wide they are."""
     words = _fit(words, size, room)
     ImageDraw.Draw(image).text((x, y), words, color, sprites.font(size))
     return sprites.font(size).getlength(words)
 
 
-def _draw_status(image: Image.Image, status: tuple[tuple[str, str], ...], panel: _Panel, top: Number) -> None:
+def _draw_status(image: Image.Image, status: tuple[tuple[str, str], ...], panel: _Panel, top: Real) -> None:
     """Grey labels and their dark values, in columns."""
     step = (panel.width - 2 * panel.pad) / panel.columns
     room = step - panel.pad
@@ -338,7 +338,7 @@ def _draw_status(image: Image.Image, status: tuple[tuple[str, str], ...], panel:
             _write(image, x + used, y, value, panel.size, _INK, room - used)
 
 
-def _draw_held(image: Image.Image, held: tuple[Sprite, ...], panel: _Panel, y: Number) -> None:
+def _draw_held(image: Image.Image, held: tuple[Sprite, ...], panel: _Panel, y: Real) -> None:
     x = panel.pad + _write(image, panel.pad, y, "holding: ", panel.size, _GREY, panel.width)
     side = round(panel.size * 1.4)
     for thing in held:
@@ -348,9 +348,7 @@ def _draw_held(image: Image.Image, held: tuple[Sprite, ...], panel: _Panel, y: N
     _write(image, x, y, words, panel.size, _INK if held else _GREY, panel.width - panel.pad - x)
 
 
-def _draw_inventory(
-    image: Image.Image, inventory: tuple[tuple[str, int], ...], panel: _Panel, y: Number
-) -> None:
+def _draw_inventory(image: Image.Image, inventory: tuple[tuple[str, int], ...], panel: _Panel, y: Real) -> None:
     """A row of icons with their counts; the slots shrink until all of them fit."""
     pencil = ImageDraw.Draw(image)
     step = min(panel.strip * 0.8, (panel.width - 2 * panel.pad) / len(inventory))
@@ -530,9 +528,7 @@ def _palette(
     return palette, lookup
 
 
-def write_gif(
-    path: str | os.PathLike[str], frames: Sequence[UInt8[np.ndarray, "_ _ 3"]], fps: Number = 4.0
-) -> None:
+def write_gif(path: str | os.PathLike[str], frames: Sequence[UInt8[np.ndarray, "_ _ 3"]], fps: Real = 4.0) -> None:
     """Writes frames as a GIF that plays in a loop.
 
     All frames share one palette and none is dithered, so what does not move does not flicker. A frame equal

@@ -115,9 +115,7 @@ class RoomWorld(World):
 
     def free(self, view: View, cell: Cell) -> Flag:
         """Whether the agent could stand in this cell."""
-        return grid.inside(cell, self.size) & ~grid.any_of(
-            [grid.covers(rect, cell) for rect in self.obstacles(view)]
-        )
+        return grid.inside(cell, self.size) & ~grid.any_of([grid.covers(rect, cell) for rect in self.obstacles(view)])
 
     def free_board(self, view: View) -> grid.Board:
         """All free cells."""
@@ -168,9 +166,7 @@ class RoomWorld(World):
             chosen = chosen | hit
         return rect, chosen
 
-    def _goto_step(
-        self, key: Key[Array, ""], view: View, action: Scalar
-    ) -> tuple[View, dict[str, Flag]]:
+    def _goto_step(self, key: Key[Array, ""], view: View, action: Scalar) -> tuple[View, dict[str, Flag]]:
         """The agent after a goTo action, and the goTo events."""
         target, chosen = self._goto_target(view, action)
         old = self.pose(view)
@@ -227,9 +223,7 @@ class RoomWorld(World):
                 after[f"{item}.{axis}"] = jnp.where(moves & held[item], to, view[f"{item}.{axis}"])
         return after, {"turn": left | right, **self._walk_events(view, walks, moves, held)}
 
-    def _walk_events(
-        self, view: View, walks: Flag, moves: Flag, held: dict[str, Flag]
-    ) -> dict[str, Flag]:
+    def _walk_events(self, view: View, walks: Flag, moves: Flag, held: dict[str, Flag]) -> dict[str, Flag]:
         events = {}
         blockers = self._blocked_by(view, self.front(view))
         for axis, parity in zip(AXES, (0, 1), strict=True):
@@ -298,12 +292,18 @@ class RoomWorld(World):
             own = (f"agent.{axis}",)
             rules.append(Rule(f"moved:{axis}", own, ("agent.dir", ACTION)))
             for item in self.items:
-                rules.append(Rule(f"moved:{axis}:{item}", (f"{item}.{axis}",), (*AGENT, ACTION, *self._self_block(item))))
+                rules.append(
+                    Rule(f"moved:{axis}:{item}", (f"{item}.{axis}",), (*AGENT, ACTION, *self._self_block(item)))
+                )
             for obstacle in ("wall", *self.furniture, *self.items):
                 parents = self._block_parents(obstacle)
                 rules.append(Rule(f"blocked:{obstacle}:{axis}", own, parents))
                 rules += [
-                    Rule(f"blocked:{obstacle}:{axis}:{item}", (f"{item}.{axis}",), (*parents, *self._self_block(item)))
+                    Rule(
+                        f"blocked:{obstacle}:{axis}:{item}",
+                        (f"{item}.{axis}",),
+                        (*parents, *self._self_block(item)),
+                    )
                     for item in self.items
                     if item != obstacle
                 ]

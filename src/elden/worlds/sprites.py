@@ -17,8 +17,8 @@ from functools import lru_cache, partial
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 Look = Mapping[str, int]
-Number = int | float  # the type checks at run time do not take an int for a float
-Point = tuple[Number, Number]
+Real = int | float  # the type checks at run time do not take an int for a float
+Point = tuple[Real, Real]
 Color = str | tuple[int, int, int]
 Edge = Color | None
 
@@ -46,7 +46,7 @@ def font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size=size)
 
 
-def mix(first: str, second: str, share: Number) -> tuple[int, int, int]:
+def mix(first: str, second: str, share: Real) -> tuple[int, int, int]:
     """The colour that lies `share` of the way from `first` to `second`."""
     share = min(max(share, 0.0), 1.0)
     a, b = ImageColor.getrgb(first), ImageColor.getrgb(second)
@@ -71,26 +71,15 @@ class Pen:
     def _points(self, points: Sequence[Point]) -> list[Point]:
         return [(x * self._unit, y * self._unit) for x, y in points]
 
-    def _width(self, width: Number) -> int:
+    def _width(self, width: Real) -> int:
         return max(1, round(width * self._unit))
 
-    def box(
-        self,
-        x0: Number,
-        y0: Number,
-        x1: Number,
-        y1: Number,
-        fill: Color,
-        edge: Edge = None,
-        radius: Number = 0.0,
-    ) -> None:
+    def box(self, x0: Real, y0: Real, x1: Real, y1: Real, fill: Color, edge: Edge = None, radius: Real = 0.0) -> None:
         """A rectangle between two corners, with round corners if `radius` > 0."""
         corners = [x0 * self._unit, y0 * self._unit, x1 * self._unit - 1, y1 * self._unit - 1]
         self._draw.rounded_rectangle(corners, radius * self._unit, fill, edge, self._width(0.04))
 
-    def disc(
-        self, x: Number, y: Number, rx: Number, fill: Color, edge: Edge = None, ry: Number = 0.0
-    ) -> None:
+    def disc(self, x: Real, y: Real, rx: Real, fill: Color, edge: Edge = None, ry: Real = 0.0) -> None:
         """A disc, or an ellipse if `ry` is given."""
         ry = ry or rx
         corners = self._points([(x - rx, y - ry), (x + rx, y + ry)])
@@ -102,31 +91,40 @@ class Pen:
         if edge is not None:
             self.line([*points, points[0]], edge, 0.04)
 
-    def line(self, points: Sequence[Point], fill: Color, width: Number) -> None:
+    def line(self, points: Sequence[Point], fill: Color, width: Real) -> None:
         """A line with round ends and joints."""
         self._draw.line(self._points(points), fill, self._width(width), joint="curve")
         for x, y in points:
             self.disc(x, y, width / 2, fill)
 
-    def arc(self, x: Number, y: Number, r: Number, start: int, end: int, fill: Color, width: Number) -> None:
+    def arc(self, x: Real, y: Real, r: Real, start: int, end: int, fill: Color, width: Real) -> None:
         """Part of a circle, from angle `start` to `end` in degrees, clockwise from the right."""
         angles = [math.radians(angle) for angle in (*range(start, end, 10), end)]
         self.line([(x + r * math.cos(a), y + r * math.sin(a)) for a in angles], fill, width)
 
-    def text(self, x: Number, y: Number, words: str, size: Number, fill: Color, halo: Color) -> None:
+    def ray(self, x: Real, y: Real, angle: int, start: Real, end: Real, fill: Color, width: Real) -> None:
+        """A line at an angle in degrees, from `start` to `end` cells away from a point."""
+        dx, dy = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+        self.line([(x + start * dx, y + start * dy), (x + end * dx, y + end * dy)], fill, width)
+
+    def spread(self, *points: Point) -> list[Point]:
+        """Points given as shares of the sheet, in cells."""
+        return [(x * self.w, y * self.h) for x, y in points]
+
+    def text(self, x: Real, y: Real, words: str, size: Real, fill: Color, halo: Color) -> None:
         """Words centred on a point, `size` cells high, with an outline of the colour `halo`."""
         place, type_, stroke = self._points([(x, y)])[0], font(self._width(size)), self._width(size * 0.16)
         self._draw.text(place, words, fill, type_, anchor="mm", stroke_width=stroke, stroke_fill=halo)
 
 
-def _drop(pen: Pen, x: Number, y: Number, size: Number, fill: Color = BLUE) -> None:
+def _drop(pen: Pen, x: Real, y: Real, size: Real) -> None:
     """A drop of water, `size` cells high."""
     r = size * 0.36
-    pen.poly([(x, y - size * 0.6), (x + r * 0.9, y), (x - r * 0.9, y)], fill)
-    pen.disc(x, y + r * 0.25, r, fill)
+    pen.poly([(x, y - size * 0.6), (x + r * 0.9, y), (x - r * 0.9, y)], BLUE)
+    pen.disc(x, y + r * 0.25, r, BLUE)
 
 
-def _bubbles(pen: Pen, places: Sequence[tuple[Number, Number, Number]]) -> None:
+def _bubbles(pen: Pen, places: Sequence[tuple[Real, Real, Real]]) -> None:
     """Soap bubbles at (x, y, radius)."""
     for x, y, r in places:
         pen.disc(x, y, r, WHITE, "#5B8DB8")
@@ -141,15 +139,13 @@ def _fridge(pen: Pen, look: Look) -> None:
         pen.line([(w - 0.3, split - 0.4), (w - 0.3, split - 0.16)], INK, 0.1)
         pen.line([(w - 0.3, split + 0.18), (w - 0.3, min(split + 0.7, h - 0.2))], INK, 0.1)
         for angle in (0, 60, 120):
-            dx, dy = 0.2 * math.cos(math.radians(angle)), 0.2 * math.sin(math.radians(angle))
-            x, y = 0.45, split / 2 + 0.02
-            pen.line([(x - dx, y - dy), (x + dx, y + dy)], SKY, 0.06)
+            pen.ray(0.45, split / 2 + 0.02, angle, -0.2, 0.2, SKY, 0.06)
         return
     pen.box(0.16, 0.04, w - 0.06, h - 0.04, DARK_STEEL, INK, 0.1)
     pen.box(0.26, 0.14, w - 0.16, h - 0.14, "#FFF6D0")
     for row in range(1, h + 1):
         pen.line([(0.26, row - 0.1), (w - 0.16, row - 0.1)], "#B7C3CC", 0.05)
-    pen.poly([(0.02, 0.14), (0.24, 0.04), (0.24, h - 0.04), (0.02, h - 0.0)], "#E6ECF1", INK)
+    pen.poly([(0.02, 0.14), (0.24, 0.04), (0.24, h - 0.04), (0.02, h)], "#E6ECF1", INK)
     pen.line([(0.09, h * 0.42), (0.09, h * 0.66)], INK, 0.06)
 
 
@@ -185,10 +181,10 @@ def _fish(pen: Pen, look: Look) -> None:
     pen.arc(0.2, 0.45, 0.16, -50, 50, INK, 0.03)
     pen.disc(0.22, 0.4, 0.07, WHITE, INK)
     if "frozen" in look:
-        _scale(pen, frozen, FULL, "#0B5C8A")
+        _scale(pen, frozen, FULL, "#3BA3E0")
 
 
-def _scale(pen: Pen, level: int, levels: int, fill: Color, margin: Number = 0.0) -> None:
+def _scale(pen: Pen, level: int, levels: int, fill: Color, margin: Real = 0.0) -> None:
     """A row of boxes along the bottom, the first `level` of them filled."""
     step = (pen.w - 2 * margin) / levels
     for i in range(levels):
@@ -224,7 +220,7 @@ def _car(pen: Pen, look: Look) -> None:
             _sparkle(pen, x * w, y * h, r)
 
 
-def _sparkle(pen: Pen, x: Number, y: Number, r: Number) -> None:
+def _sparkle(pen: Pen, x: Real, y: Real, r: Real) -> None:
     """A four-pointed star."""
     s = r * 0.24
     star = [(x, y - r), (x + s, y - s), (x + r, y), (x + s, y + s)]
@@ -239,14 +235,8 @@ def _bucket(pen: Pen, look: Look) -> None:
     pen.line([(w * 0.17, rim + 0.3 * h), (w * 0.83, rim + 0.3 * h)], "#C79A00", 0.06)
     pen.disc(w / 2, rim, w * 0.4, BLUE if look.get("soapy") else SKY, INK, h * 0.07)
     if look.get("soapy"):
-        bubbles = (
-            (0.26, 0.4, 0.13),
-            (0.74, 0.4, 0.14),
-            (0.5, 0.37, 0.18),
-            (0.4, 0.2, 0.1),
-            (0.64, 0.14, 0.08),
-        )
-        _bubbles(pen, [(x * w, y * h, r) for x, y, r in bubbles])
+        places = pen.spread((0.26, 0.4), (0.74, 0.4), (0.5, 0.37), (0.4, 0.2), (0.64, 0.14))
+        _bubbles(pen, [(*place, r) for place, r in zip(places, (0.13, 0.14, 0.18, 0.1, 0.08), strict=True)])
     else:
         pen.line([(w * 0.34, rim), (w * 0.5, rim)], WHITE, 0.04)
 
@@ -320,17 +310,11 @@ def _wood(pen: Pen, look: Look) -> None:
 
 
 def _stone(pen: Pen, look: Look) -> None:
-    w, h = pen.w, pen.h
-
-    def scaled(*points: Point) -> list[Point]:
-        return [(x * w, y * h) for x, y in points]
-
-    pen.poly(
-        scaled((0.08, 0.84), (0.12, 0.5), (0.34, 0.18), (0.64, 0.14), (0.9, 0.48), (0.94, 0.84)), STONE, INK
-    )
-    pen.poly(scaled((0.34, 0.18), (0.64, 0.14), (0.58, 0.42), (0.38, 0.46)), "#C5CACE")
-    pen.poly(scaled((0.58, 0.42), (0.64, 0.14), (0.9, 0.48), (0.94, 0.84), (0.66, 0.84)), "#7D848B")
-    pen.line(scaled((0.28, 0.62), (0.4, 0.7), (0.36, 0.8)), "#5F666C", 0.04)
+    outline = pen.spread((0.08, 0.84), (0.12, 0.5), (0.34, 0.18), (0.64, 0.14), (0.9, 0.48), (0.94, 0.84))
+    pen.poly(outline, STONE, INK)
+    pen.poly(pen.spread((0.34, 0.18), (0.64, 0.14), (0.58, 0.42), (0.38, 0.46)), "#C5CACE")
+    pen.poly(pen.spread((0.58, 0.42), (0.64, 0.14), (0.9, 0.48), (0.94, 0.84), (0.66, 0.84)), "#7D848B")
+    pen.line(pen.spread((0.28, 0.62), (0.4, 0.7), (0.36, 0.8)), "#5F666C", 0.04)
 
 
 def _workshop(pen: Pen, look: Look) -> None:
@@ -338,12 +322,8 @@ def _workshop(pen: Pen, look: Look) -> None:
     for x in (0.16, 0.84):
         pen.box((x - 0.07) * w, 0.6 * h, (x + 0.07) * w, 0.95 * h, BROWN, INK)
     pen.box(0.04 * w, 0.5 * h, 0.96 * w, 0.68 * h, PLANK, INK, 0.03)
-    pen.line([(0.2 * w, 0.44 * h), (0.6 * w, 0.2 * h)], BROWN, 0.09)
-    pen.poly(
-        [(0.5 * w, 0.08 * h), (0.62 * w, 0.02 * h), (0.78 * w, 0.3 * h), (0.66 * w, 0.36 * h)],
-        DARK_STEEL,
-        INK,
-    )
+    pen.line(pen.spread((0.2, 0.44), (0.6, 0.2)), BROWN, 0.09)
+    pen.poly(pen.spread((0.5, 0.08), (0.62, 0.02), (0.78, 0.3), (0.66, 0.36)), DARK_STEEL, INK)
 
 
 def _goal(pen: Pen, look: Look) -> None:
@@ -364,7 +344,7 @@ def _stick(pen: Pen, look: Look) -> None:
     pen.line([(0.53, 0.48), (0.67, 0.5)], PLANK, 0.04)
 
 
-def _pickaxe(pen: Pen, look: Look, head: Color, thick: Number) -> None:
+def _pickaxe(pen: Pen, look: Look, head: Color, thick: Real) -> None:
     pen.line([(0.2, 0.88), (0.66, 0.34)], INK, 0.18)
     pen.line([(0.2, 0.88), (0.66, 0.34)], BROWN, 0.1)
     pen.arc(0.36, 0.66, 0.54, -105, 12, INK, thick + 0.08)
@@ -390,30 +370,21 @@ def _bridge(pen: Pen, look: Look) -> None:
 
 def _link(pen: Pen, look: Look) -> None:
     level, levels = link_level(look)
-    share = level / levels
     lit = level >= levels
-    pen.box(
-        0.03,
-        0.03,
-        pen.w - 0.03,
-        pen.h - 0.03,
-        "#FFF3C2" if lit else "#E9ECEF",
-        "#B58900" if lit else STONE,
-        0.1,
-    )
+    fill, edge = ("#FFF3C2", "#B58900") if lit else ("#E9ECEF", STONE)
+    pen.box(0.03, 0.03, pen.w - 0.03, pen.h - 0.03, fill, edge, 0.1)
     x, y = pen.w / 2, pen.h * 0.46
     if lit:
         for angle in range(180, 361, 36):
-            dx, dy = math.cos(math.radians(angle)), math.sin(math.radians(angle))
-            pen.line([(x + 0.28 * dx, y + 0.28 * dy), (x + 0.36 * dx, y + 0.36 * dy)], "#E69F00", 0.06)
+            pen.ray(x, y, angle, 0.28, 0.36, "#E69F00", 0.06)
     pen.box(x - 0.1, y + 0.1, x + 0.1, y + 0.28, DARK_STEEL, INK, 0.03)
-    pen.disc(x, y, 0.2, mix("#C3CAD0", "#FFC400", share), INK)
+    pen.disc(x, y, 0.2, mix("#C3CAD0", "#FFC400", level / levels), INK)
     _scale(pen, level, levels, "#E69F00", 0.09)
 
 
-def _numbers(pen: Pen, look: Look, y: Number, fill: Color, halo: Color) -> None:
+def _numbers(pen: Pen, look: Look, y: Real, fill: Color, halo: Color) -> None:
     words = values(look)
-    size = min(0.46, 0.9 * pen.w / max(1, len(words)))
+    size = min(0.46, 1.2 * pen.w / max(1, len(words)))
     pen.text(pen.w / 2, y, words, size, fill, halo)
 
 
@@ -436,8 +407,7 @@ def _noisy(pen: Pen, look: Look) -> None:
 def _intricate(pen: Pen, look: Look) -> None:
     x, y, r = pen.w / 2, pen.h / 2, 0.33 * min(pen.w, pen.h)
     for angle in range(0, 360, 45):
-        dx, dy = math.cos(math.radians(angle)), math.sin(math.radians(angle))
-        pen.line([(x, y), (x + 1.16 * r * dx, y + 1.16 * r * dy)], "#00604A", 0.18)
+        pen.ray(x, y, angle, 0, 1.16 * r, "#00604A", 0.18)
     pen.disc(x, y, r, "#009E73", "#00604A")
     pen.disc(x, y, r * 0.72, "#E3F5EF", "#00604A")
     _numbers(pen, look, y, INK, "#E3F5EF")
@@ -447,7 +417,7 @@ def agent(pen: Pen, facing: int) -> None:
     """The agent: a round body with two eyes and a beak that points where it faces."""
     cos, sin = ((1, 0), (0, 1), (-1, 0), (0, -1))[facing]
 
-    def turned(x: Number, y: Number) -> Point:
+    def turned(x: Real, y: Real) -> Point:
         return 0.5 + (x - 0.5) * cos - (y - 0.5) * sin, 0.5 + (x - 0.5) * sin + (y - 0.5) * cos
 
     pen.poly([turned(0.55, 0.14), turned(0.98, 0.5), turned(0.55, 0.86)], VERMILLION, INK)
@@ -466,9 +436,7 @@ def link_level(look: Look) -> tuple[int, int]:
 
 def values(look: Look) -> str:
     """The numbers of a distractor: `value`, `value2`, ... in order."""
-    return " ".join(
-        str(look[name]) for name in sorted(look, key=lambda k: (len(k), k)) if name.startswith("value")
-    )
+    return " ".join(str(look[name]) for name in sorted(look, key=lambda k: (len(k), k)) if name.startswith("value"))
 
 
 def _either(name: str, yes: str, no: str, absent: str = "") -> Callable[[Look], str]:
@@ -538,12 +506,8 @@ ARTS: Mapping[str, Art] = {
     "fridge": Art(_fridge, _either("open", "ff", "FF", "FF"), 67, words=_either("open", "open", "closed")),
     "sink": Art(_sink, _either("on", "s~", "SS", "SS"), 39, words=_either("on", "running", "off")),
     "fish": Art(_fish, lambda look: _with_digit("α", look.get("frozen")), 209, ITEM, _fish_words),
-    "car": Art(
-        _car, _either("stained", "C%", "CC", "CC"), 33, words=_either("stained", "stained", "spotless")
-    ),
-    "bucket": Art(
-        _bucket, _either("soapy", "u°", "UU", "UU"), 220, words=_either("soapy", "soapy", "no soap")
-    ),
+    "car": Art(_car, _either("stained", "C%", "CC", "CC"), 33, words=_either("stained", "stained", "spotless")),
+    "bucket": Art(_bucket, _either("soapy", "u°", "UU", "UU"), 220, words=_either("soapy", "soapy", "no soap")),
     "shelf": Art(_shelf, "HH", 137),
     "rag": Art(_rag, _rag_glyph, 36, ITEM, _rag_words),
     "soap": Art(_soap, "o ", 211, ITEM),

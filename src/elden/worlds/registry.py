@@ -1,0 +1,54 @@
+"""The worlds by name, and `make`."""
+
+import difflib
+from collections.abc import Iterable
+
+from elden.worlds.base import World, WorldOptionError
+from elden.worlds.carwash import CarWash
+from elden.worlds.empty import Empty
+from elden.worlds.minecraft import Minecraft
+from elden.worlds.thawing import Thawing
+
+WORLDS: dict[str, type[World]] = {world.name: world for world in (Thawing, CarWash, Minecraft, Empty)}
+"""Every world by its name. To add one: write its file and name it here."""
+
+
+def nearest_names(given: str, known: Iterable[str]) -> str:
+    """A hint for an unknown name: the known ones that look like it, or all of them."""
+    names = list(known)
+    near = difflib.get_close_matches(given, names, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(map(repr, names))}"
+
+
+def world_class(name: str) -> type[World]:
+    """The class of a world; an unknown name is refused with the nearest ones."""
+    if name not in WORLDS:
+        raise ValueError(f"no world {name!r}; {nearest_names(name.lower(), WORLDS)}")
+    return WORLDS[name]
+
+
+def make(name: str, **options: bool | int | float | str) -> World:
+    """Make a world.
+
+    Args:
+        name: "thawing", "carwash", "minecraft", "empty" or "chain".
+        **options: The fields of the world's class, such as `profile="primitives"`, `size=12` or `max_steps=50`.
+
+    Raises:
+        ValueError: The world is unknown.
+        WorldOptionError: An option is unknown, of the wrong type or out of range. It is a ValueError too.
+    """
+    cls = world_class(name)
+    for option, value in options.items():
+        if option not in cls.option_names():
+            raise WorldOptionError(f"{name} has no option {option!r}; {nearest_names(option, cls.option_names())}")
+        _check_type(name, option, value, getattr(cls, option))
+    return cls(**options)  # type: ignore[arg-type]
+
+
+def _check_type(world: str, option: str, given: object, default: object) -> None:
+    """Options have plain types, that of their default; a bool is not an int here."""
+    fits = type(given) is type(default) or (type(default) is float and type(given) is int)
+    if not fits:
+        kind = type(default).__name__
+        raise WorldOptionError(f"{world}: option {option}={given!r} given; it takes a {kind}, such as {default!r}")
