@@ -1,8 +1,41 @@
-"""ELDEN: exploration via local dependencies, on JAX."""
+"""ELDEN: exploration via local dependencies, on JAX.
 
-from elden.factors import Continuous, Discrete, Entity, Factors, Variable
-from elden.worlds.registry import make
+`import elden` registers the Gymnasium environments. The public names are imported when first used, so that the import
+itself stays quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from elden.registration import register_all
+
+if TYPE_CHECKING:
+    from elden.factors import Continuous, Discrete, Entity, Factors, Variable
+    from elden.worlds.registry import make
 
 __version__ = "0.1.0"
 
+_HOMES = {
+    "Continuous": "elden.factors",
+    "Discrete": "elden.factors",
+    "Entity": "elden.factors",
+    "Factors": "elden.factors",
+    "Variable": "elden.factors",
+    "make": "elden.worlds.registry",
+}
+
 __all__ = ["Continuous", "Discrete", "Entity", "Factors", "Variable", "__version__", "make"]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name on first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'elden' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+register_all()

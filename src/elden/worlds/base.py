@@ -313,20 +313,30 @@ class World(abc.ABC):
     def step_many(
         self, key: Key[Array, ""], states: WorldState, actions: Int[Array, " env"]
     ) -> tuple[WorldState, Transition]:
-        """One step of many episodes; those that end start anew.
+        """One step of many episodes; those that end start anew. See `step_each`."""
+        step_key, reset_key = jax.random.split(key)
+        num_envs = actions.shape[0]
+        step_keys, reset_keys = jax.random.split(step_key, num_envs), jax.random.split(reset_key, num_envs)
+        return self.step_each(step_keys, reset_keys, states, actions)
+
+    def step_each(
+        self,
+        step_keys: Key[Array, " env"],
+        reset_keys: Key[Array, " env"],
+        states: WorldState,
+        actions: Int[Array, " env"],
+    ) -> tuple[WorldState, Transition]:
+        """One step of many episodes, each with its own keys; those that end start anew.
 
         The transition is the true one (its `next_obs` is the last observation of an episode that ended); the state
         that comes back is then the first of the next episode. Layouts are drawn only in steps in which some episode
         ends.
         """
-        num_envs = actions.shape[0]
-        step_key, reset_key = jax.random.split(key)
-        stepped, transition = jax.vmap(self.step)(jax.random.split(step_key, num_envs), states, actions)
+        stepped, transition = jax.vmap(self.step)(step_keys, states, actions)
         done = transition.done
 
         def renew(states: WorldState) -> WorldState:
-            fresh = self.reset_many(reset_key, num_envs)
-            return select(done, fresh, states)
+            return select(done, jax.vmap(self.reset)(reset_keys), states)
 
         following: WorldState = jax.lax.cond(jnp.any(done), renew, lambda states: states, stepped)
         return following, transition

@@ -15,10 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, UInt32
 
-from elden.factors import Factors
-
-ACTION = "action"
-"""The name of the last source of every graph."""
+from elden.factors import ACTION, Factors
 
 Fired: TypeAlias = Mapping[str, Bool[Array, ""]]
 

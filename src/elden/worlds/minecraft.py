@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Key
 
-from elden.factors import Discrete, Entity, Factors, Variable
+from elden.factors import ACTION, Discrete, Entity, Factors, Variable
 from elden.worlds import grid, minecraft_plan
 from elden.worlds.base import Named, View, World, WorldOptionError, WorldState
 from elden.worlds.grid import Cell, Compass, Flag, Pose, Rect, Scalar, Slot, int32
-from elden.worlds.labels import ACTION, Fired, Rule, RuleBook
+from elden.worlds.labels import Fired, Rule, RuleBook
 from elden.worlds.minecraft_plan import Stock
 from elden.worlds.pictures import Scene, Sprite
 from elden.worlds.rooms import AGENT, AXES, GoTo, Profile, number, pick_action, xy

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key
 
-from elden.factors import Discrete, Entity, Variable
+from elden.factors import ACTION, Discrete, Entity, Variable
 from elden.worlds import grid
 from elden.worlds.base import Named, View, World, WorldOptionError, WorldState
 from elden.worlds.grid import Cell, Flag, Pose, Rect, Scalar, Slot, int32
-from elden.worlds.labels import ACTION, Rule
+from elden.worlds.labels import Rule
 from elden.worlds.pictures import Scene, Sprite
 
 Profile: TypeAlias = Literal["skills", "primitives"]

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from elden.factors import Factors
+from elden.factors import ACTION, Factors
 from elden.worlds import grid
 from elden.worlds.base import Named, View
 from elden.worlds.grid import Flag, Rect, Scalar, int32
-from elden.worlds.labels import ACTION, Fired, Rule, RuleBook
+from elden.worlds.labels import Fired, Rule, RuleBook
 from elden.worlds.pictures import Scene
 from elden.worlds.rooms import AGENT, AXES, RoomWorld, number, pick_action, xy
 

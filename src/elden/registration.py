@@ -1,0 +1,24 @@
+"""The Gymnasium ids of the worlds. Light: naming an environment must not cost the import of JAX."""
+
+import gymnasium
+
+IDS = {
+    "elden/Thawing-v0": "thawing",
+    "elden/CarWash-v0": "carwash",
+    "elden/Minecraft2D-v0": "minecraft",
+    "elden/Empty-v0": "empty",
+    "elden/Chain-v0": "chain",
+}
+"""The world behind every Gymnasium id."""
+
+
+def register_all() -> None:
+    """Register every world with Gymnasium."""
+    for env_id, world in IDS.items():
+        if env_id not in gymnasium.registry:
+            gymnasium.register(
+                id=env_id,
+                entry_point="elden.worlds.gym:WorldEnv",
+                vector_entry_point="elden.worlds.gym:WorldVectorEnv",
+                kwargs={"world": world},
+            )

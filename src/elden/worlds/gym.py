@@ -1,0 +1,353 @@
+"""The Gymnasium face of the worlds: single and vector environments.
+
+Observations are a `Dict` entity -> `MultiDiscrete` or `Box`; `info` holds `local_graph` (variable level, bool),
+`stages`, `stage` (how many of them) and `success`. At the start of an episode, where there is no transition yet, the
+graph is the identity.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+from jaxtyping import Array, Bool, Int, Key, UInt8
+
+from elden.factors import Factors, Sample
+from elden.worlds import pictures
+from elden.worlds.base import Named, Transition, World, WorldState
+from elden.worlds.registry import make, nearest_names
+
+Info: TypeAlias = dict[str, Any]
+Option: TypeAlias = bool | int | float | str
+
+if TYPE_CHECKING:
+    _Env = gymnasium.Env[Sample, int | np.integer[Any]]
+    _VectorEnv = gymnasium.vector.VectorEnv[Sample, Int[np.ndarray, " env"], np.ndarray]
+else:
+    _Env, _VectorEnv = gymnasium.Env, gymnasium.vector.VectorEnv
+
+_RENDER_MODES = ("rgb_array", "ansi")
+_RESET_OPTIONS = ("state", "succeeded", "solvable")
+
+
+# Compiled functions are shared by all environments whose worlds have equal options.
+
+
+@lru_cache(maxsize=64)
+def _compiled_reset(world: World, solvable: bool) -> Any:
+    return jax.jit(partial(world.reset, solvable=solvable))
+
+
+@lru_cache(maxsize=64)
+def _compiled_step(world: World) -> Any:
+    return jax.jit(world.step)
+
+
+@lru_cache(maxsize=64)
+def _compiled_reset_each(world: World, solvable: bool) -> Any:
+    return jax.jit(jax.vmap(partial(world.reset, solvable=solvable)))
+
+
+@lru_cache(maxsize=64)
+def _compiled_step_each(world: World) -> Any:
+    def step(
+        keys: Key[Array, " env"], states: WorldState, actions: Int[Array, " env"]
+    ) -> tuple[Key[Array, " env"], WorldState, Transition]:
+        split = jax.vmap(partial(jax.random.split, num=3))(keys)
+        return split[:, 0], *world.step_each(split[:, 1], split[:, 2], states, actions)
+
+    return jax.jit(step)
+
+
+def _space(world: World) -> gymnasium.Space[Sample]:
+    space: gymnasium.Space[Any] = world.factors.to_space()
+    return space
+
+
+def _check_render_mode(mode: str | None) -> None:
+    if mode is not None and mode not in _RENDER_MODES:
+        raise ValueError(f"render_mode={mode!r} given; there are {', '.join(map(repr, _RENDER_MODES))} and None")
+
+
+def _check_reset_options(options: Mapping[str, Any]) -> None:
+    for name in options:
+        if name not in _RESET_OPTIONS:
+            raise ValueError(f"reset has no option {name!r}; {nearest_names(name, _RESET_OPTIONS)}")
+    if "succeeded" in options and "state" not in options:
+        raise ValueError("reset option 'succeeded' only goes with 'state'")
+    if "solvable" in options and "state" in options:
+        raise ValueError("reset options 'solvable' and 'state' exclude each other: a given state is not drawn")
+
+
+def _info(graph: np.ndarray, stages: np.ndarray, success: np.ndarray | bool) -> Info:
+    count = np.sum(stages, axis=-1, dtype=np.int64)
+    return {"local_graph": graph, "stages": stages, "stage": count if count.ndim else int(count), "success": success}
+
+
+def _frame(world: World, state: WorldState, mode: str) -> UInt8[np.ndarray, "height width 3"] | str:
+    """A picture of one state, with step and stage under it."""
+    scene = world.scene(state)
+    stage = f"{int(np.sum(np.asarray(state.stages)))}/{world.num_stages}"
+    progress = (("step", f"{int(state.elapsed)}/{world.max_steps}"), ("stage", stage))
+    scene = replace(scene, status=(*progress, *scene.status))
+    return pictures.draw(scene) if mode == "rgb_array" else pictures.text(scene)
+
+
+class _Face:
+    """What the single and the vector environment share."""
+
+    world: World
+
+    @property
+    def factors(self) -> Factors:
+        """What an observation is made of."""
+        return self.world.factors
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """Names of the actions, in the order of their indices."""
+        return self.world.action_names
+
+    @property
+    def variable_names(self) -> tuple[str, ...]:
+        """Names such as "fish.frozen", in graph order."""
+        return self.world.factors.variable_names
+
+    @property
+    def stage_names(self) -> tuple[str, ...]:
+        """Names of the stages, in order."""
+        return self.world.stage_names
+
+    def _identity(self, *batch: int) -> Bool[np.ndarray, "*batch dst src"]:
+        n = self.world.factors.num_variables
+        return np.broadcast_to(np.eye(n, n + 1, dtype=bool), (*batch, n, n + 1)).copy()
+
+
+class WorldEnv(_Face, _Env):
+    """One episode at a time of a world, as a Gymnasium environment.
+
+    `reset(options={"state": {...}, "succeeded": False})` starts from a given state (entity -> variable -> value, hidden
+    entities included) and refuses an impossible one; `state()` gives the same form back. `reset(options={"solvable":
+    True})` draws a solvable layout.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012 - Gymnasium declares it so
+        "render_modes": list(_RENDER_MODES),
+        "render_fps": 4,
+    }
+
+    def __init__(self, world: str = "thawing", render_mode: str | None = None, **options: Option) -> None:
+        """Make the environment of a world with its options, such as `profile="primitives"`."""
+        _check_render_mode(render_mode)
+        self.world = make(world, **options)
+        self.render_mode = render_mode
+        self.observation_space = _space(self.world)
+        self.action_space = gymnasium.spaces.Discrete(self.world.num_actions)
+        self._state: WorldState | None = None
+        self._key: Key[Array, ""] | None = None
+        self._over = False
+
+    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Sample, Info]:
+        """Start an episode: from a drawn layout, or from `options["state"]`."""
+        asked = dict(options or {})
+        _check_reset_options(asked)
+        given = None
+        if "state" in asked:
+            given = self.world.from_named(asked["state"], bool(asked.get("succeeded", False)))
+        super().reset(seed=seed)
+        self._key, layout_key = jax.random.split(jax.random.key(int(self.np_random.integers(2**31))))
+        solvable = bool(asked.get("solvable", self.world.solvable_only))
+        self._state = given if given is not None else _compiled_reset(self.world, solvable)(layout_key)
+        self._over = False
+        return self._observation(), _info(self._identity(), *self._progress())
+
+    def step(self, action: int | np.integer[Any]) -> tuple[Sample, float, bool, bool, Info]:
+        """Take one action."""
+        if self._state is None or self._key is None:
+            raise gymnasium.error.ResetNeeded("call reset() before step()")
+        if self._over:
+            raise gymnasium.error.ResetNeeded("the episode is over: call reset() before the next step()")
+        if not self.action_space.contains(action):
+            names = ", ".join(f"{index} {name}" for index, name in enumerate(self.action_names))
+            raise ValueError(f"action {action!r} given; {self.world.name} takes an integer of these: {names}")
+        self._key, step_key, _ = jax.random.split(self._key, 3)
+        self._state, transition = _compiled_step(self.world)(step_key, self._state, jnp.int32(action))
+        terminated, truncated = bool(transition.terminated), bool(transition.truncated)
+        self._over = terminated or truncated
+        info = _info(np.asarray(transition.graph), *self._progress())
+        return self._observation(), float(transition.reward), terminated, truncated, info
+
+    def render(self) -> Any:
+        """An RGB array or a text, as `render_mode` says."""
+        if self.render_mode is None:
+            gymnasium.logger.warn("render() called without a render_mode; give one to gymnasium.make")
+            return None
+        return _frame(self.world, self._current(), self.render_mode)
+
+    def state(self) -> dict[str, dict[str, int | float | list[float]]]:
+        """The state as entity -> variable -> value, hidden entities included: what `reset` takes."""
+        return self.world.to_named(self._current())
+
+    def _current(self) -> WorldState:
+        if self._state is None:
+            raise gymnasium.error.ResetNeeded("there is no state yet: call reset()")
+        return self._state
+
+    def _observation(self) -> Sample:
+        return self.factors.to_space_sample(np.asarray(self.world.observe(self._current())))
+
+    def _progress(self) -> tuple[np.ndarray, bool]:
+        state = self._current()
+        return np.asarray(state.stages), bool(state.succeeded)
+
+
+class WorldVectorEnv(_Face, _VectorEnv):
+    """Many episodes of a world at once, stepped as one compiled batch.
+
+    An environment whose episode ends starts the next one in the same step (`AutoresetMode.SAME_STEP`): the observation
+    is then the first of the new episode, and the last one of the old is in `info["final_obs"]`, with its `final_info`.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012 - Gymnasium declares it so
+        "render_modes": list(_RENDER_MODES),
+        "render_fps": 4,
+        "autoreset_mode": AutoresetMode.SAME_STEP,
+    }
+
+    def __init__(
+        self, num_envs: int = 1, world: str = "thawing", render_mode: str | None = None, **options: Option
+    ) -> None:
+        """Make `num_envs` environments of one world."""
+        if num_envs < 1:
+            raise ValueError(f"num_envs={num_envs} given; at least 1 is needed")
+        _check_render_mode(render_mode)
+        self.world = make(world, **options)
+        self.num_envs = num_envs
+        self.render_mode = render_mode
+        self.single_observation_space = _space(self.world)
+        self.single_action_space = gymnasium.spaces.Discrete(self.world.num_actions)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._states: WorldState | None = None
+        self._keys: Key[Array, " env"] | None = None
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Sample, Info]:
+        """Start all episodes. Environment i is seeded with `seed + i`, or with its own entry of a list of seeds.
+
+        `options["state"]` (and "succeeded") may be one for all or one for each.
+        """
+        asked = dict(options or {})
+        _check_reset_options(asked)
+        given = self._given(asked) if "state" in asked else None
+        numbers = self._numbers(seed)
+        split = jax.vmap(jax.random.split)(jax.vmap(jax.random.key)(jnp.asarray(numbers, jnp.uint32)))
+        self._keys = split[:, 0]
+        solvable = bool(asked.get("solvable", self.world.solvable_only))
+        self._states = given if given is not None else _compiled_reset_each(self.world, solvable)(split[:, 1])
+        info = _info(self._identity(self.num_envs), *self._progress())
+        return self._observation(), _with_masks(info, np.ones(self.num_envs, bool))
+
+    def step(self, actions: Int[np.ndarray, " env"]) -> tuple[Sample, np.ndarray, np.ndarray, np.ndarray, Info]:
+        """Take one action in every environment."""
+        if self._states is None or self._keys is None:
+            raise gymnasium.error.ResetNeeded("call reset() before step()")
+        chosen = self._checked(actions)
+        self._keys, self._states, transition = _compiled_step_each(self.world)(self._keys, self._states, chosen)
+        done = np.asarray(transition.done)
+        graph = np.where(done[:, None, None], self._identity(self.num_envs), np.asarray(transition.graph))
+        info = _with_masks(_info(graph, *self._progress()), np.ones(self.num_envs, bool))
+        if done.any():
+            info |= self._final(transition, done)
+        reward = np.asarray(transition.reward, np.float64)
+        return self._observation(), reward, np.asarray(transition.terminated), np.asarray(transition.truncated), info
+
+    def render(self) -> tuple[Any, ...] | None:
+        """One frame for each environment."""
+        if self.render_mode is None:
+            gymnasium.logger.warn("render() called without a render_mode; give one to gymnasium.make_vec")
+            return None
+        return tuple(_frame(self.world, state, self.render_mode) for state in self._single_states())
+
+    def state(self) -> list[dict[str, dict[str, int | float | list[float]]]]:
+        """The named state of every environment."""
+        return [self.world.to_named(state) for state in self._single_states()]
+
+    def _single_states(self) -> list[WorldState]:
+        states = jax.device_get(self._current())
+        return [jax.tree.map(lambda leaf, i=i: leaf[i], states) for i in range(self.num_envs)]
+
+    def _current(self) -> WorldState:
+        if self._states is None:
+            raise gymnasium.error.ResetNeeded("there is no state yet: call reset()")
+        return self._states
+
+    def _observation(self) -> Sample:
+        return self.factors.to_space_sample(np.asarray(self._current().values)[:, : self.factors.width])
+
+    def _progress(self) -> tuple[np.ndarray, np.ndarray]:
+        states = self._current()
+        return np.asarray(states.stages), np.asarray(states.succeeded)
+
+    def _numbers(self, seed: int | Sequence[int | None] | None) -> list[int]:
+        """A number for each environment, drawn from a generator of its own seed: as the single environment does."""
+        if seed is None:
+            return [int(number) for number in self.np_random.integers(2**31, size=self.num_envs)]
+        seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int | np.integer) else list(seed)
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"{len(seeds)} seeds given for {self.num_envs} environments")
+        if isinstance(seed, int | np.integer):
+            super().reset(seed=int(seed))
+        return [int(gymnasium.utils.seeding.np_random(one)[0].integers(2**31)) for one in seeds]
+
+    def _given(self, asked: Mapping[str, Any]) -> WorldState:
+        """The given states, checked one by one."""
+        named: Named | Sequence[Named] = asked["state"]
+        states = [named] * self.num_envs if isinstance(named, Mapping) else list(named)
+        flag: bool | Sequence[bool] = asked.get("succeeded", False)
+        flags = [flag] * self.num_envs if isinstance(flag, bool | np.bool_) else list(flag)
+        if len(states) != self.num_envs or len(flags) != self.num_envs:
+            given = f"{len(states)} states and {len(flags)} 'succeeded'"
+            raise ValueError(f"{given} given for {self.num_envs} environments")
+        singles = [self.world.from_named(one, bool(done)) for one, done in zip(states, flags, strict=True)]
+        stacked: WorldState = jax.tree.map(lambda *leaves: jnp.stack(leaves), *singles)
+        return stacked
+
+    def _checked(self, actions: Int[np.ndarray, " env"]) -> Int[Array, " env"]:
+        given = np.asarray(actions)
+        if given.shape != (self.num_envs,) or not np.issubdtype(given.dtype, np.integer):
+            raise ValueError(
+                f"actions of shape {given.shape} and type {given.dtype} given; "
+                f"{self.num_envs} environments take integers of shape ({self.num_envs},)"
+            )
+        wrong = (given < 0) | (given >= self.world.num_actions)
+        if wrong.any():
+            first = int(np.argmax(wrong))
+            raise ValueError(
+                f"action {given[first]} given for environment {first}; "
+                f"{self.world.name} takes 0..{self.world.num_actions - 1}"
+            )
+        return jnp.asarray(given, jnp.int32)
+
+    def _final(self, transition: Transition, done: np.ndarray) -> Info:
+        """The last observation and info of the episodes that ended."""
+        last = np.full(self.num_envs, None, dtype=object)
+        rows = np.asarray(transition.next_obs)
+        for i in np.flatnonzero(done):
+            last[i] = self.factors.to_space_sample(rows[i])
+        parts = (transition.graph, transition.stages, transition.success)
+        kept = [np.where(done.reshape(-1, *(1,) * (part.ndim - 1)), np.asarray(part), False) for part in parts]
+        info = _with_masks(_info(kept[0], kept[1], kept[2]), done)
+        return _with_masks({"final_obs": last, "final_info": info}, done)
+
+
+def _with_masks(info: Info, present: np.ndarray) -> Info:
+    """Gymnasium's form: beside every key a mask of the environments that have it."""
+    return info | {f"_{key}": present.copy() for key in info}
