@@ -200,6 +200,12 @@ class World(abc.ABC):
     def _script(self, key: Key[Array, ""], view: View) -> Int[Array, ""]:
         """The action of a policy that solves the world."""
 
+    def _afterwards(
+        self, key: Key[Array, ""], view: View, elapsed: Int[Array, ""], planned: Int[Array, ""]
+    ) -> Int[Array, ""]:
+        """What the scripted policy does once it has succeeded; `planned` is what `_script` would go on to do."""
+        return planned
+
     @abc.abstractmethod
     def _scene(self, named: Named) -> Scene:
         """What a picture of the state shows."""
@@ -356,9 +362,15 @@ class World(abc.ABC):
     def scripted(
         self, key: Key[Array, ""], state: WorldState, epsilon: float | Float[Array, ""] = 0.0
     ) -> Int[Array, ""]:
-        """The action of the scripted policy, replaced by a uniform one with probability `epsilon`."""
+        """The action of the scripted policy, replaced by a uniform one with probability `epsilon`.
+
+        The policy solves every solvable layout; after success it makes the most of the rest of the episode, so that
+        with some random actions mixed in every dependency of the world shows up.
+        """
         script_key, coin_key, action_key = jax.random.split(key, 3)
-        planned = self._script(script_key, self.unpack(state.values))
+        view = self.unpack(state.values)
+        planned = self._script(script_key, view)
+        planned = jnp.where(state.succeeded, self._afterwards(script_key, view, state.elapsed, planned), planned)
         other = jax.random.randint(action_key, (), 0, self.num_actions, jnp.int32)
         return jnp.where(jax.random.uniform(coin_key) < epsilon, other, planned)
 
@@ -368,6 +380,13 @@ class World(abc.ABC):
         for broken in self._violations(self.unpack(state.values)).values():
             good = good & ~broken
         return good
+
+    def taken_along(self, before: Num[Array, " value"], moved: Num[Array, " value"]) -> Num[Array, " value"]:
+        """The variables `moved`, with whatever the agent carried in `before` still carried.
+
+        In worlds where a carried thing shows the agent's own place, moving the agent alone would mean putting it down.
+        """
+        return moved
 
     # Host side: named states and pictures.
 

@@ -300,9 +300,8 @@ class CarWash(RoomWorld):
             Rule("soaping", ("rag.clean",), (*xy("rag"), *xy("soap"), *xy("bucket"))),
         ]
 
-    def _script(self, key: Key[Array, ""], view: View) -> Scalar:
+    def _plan(self, key: Key[Array, ""], view: View) -> Scalar:
         """Soak the rag to the full, clean the car, bring soap and rag to the bucket; then wait."""
-        go = {name: self._go_action(view, name) for name in self.targets}
         stained, on_car = view["car.stained"] == 1, self.lies_on(view, "rag", "car")
         on_sink, off, full = (
             self.lies_on(view, "rag", "sink"),
@@ -312,19 +311,19 @@ class CarWash(RoomWorld):
         holds = self.carried(view, "rag")
         idle = {name: self._idle(key, name) for name in ("sink", "car", "rag")}
         cases: list[tuple[Flag, Scalar | int]] = [
-            (stained & holds & ~full, self._bring(view, "rag", "sink", go)),
-            (stained & holds & full, self._bring(view, "rag", "car", go)),
+            (stained & holds & ~full, self._bring(view, "rag", "sink")),
+            (stained & holds & full, self._bring(view, "rag", "car")),
             (
                 stained & on_sink & off,
-                self._then(self.faces(view, "sink"), self.action("toggle"), go["sink"]),
+                self._then(self.faces(view, "sink"), self.action("toggle"), self._go_code("sink")),
             ),
             (stained & on_sink & ~full, idle["sink"]),
             (stained & on_car & (view["rag.soak"] >= 1), idle["car"]),
-            (stained, self._fetch(view, "rag", go)),
-            (self.carried(view, "soap"), self._bring(view, "soap", "bucket", go)),
-            (~self.lies_on(view, "soap", "bucket"), self._fetch(view, "soap", go)),
-            (holds, self._bring(view, "rag", "bucket", go)),
-            (~self.lies_on(view, "rag", "bucket"), self._fetch(view, "rag", go)),
+            (stained, self._pick_or_go(view, "rag")),
+            (self.carried(view, "soap"), self._bring(view, "soap", "bucket")),
+            (~self.lies_on(view, "soap", "bucket"), self._pick_or_go(view, "soap")),
+            (holds, self._bring(view, "rag", "bucket")),
+            (~self.lies_on(view, "rag", "bucket"), self._pick_or_go(view, "rag")),
         ]
         return pick_action(cases, idle["rag"])
 
@@ -338,16 +337,12 @@ class CarWash(RoomWorld):
     def _then(flag: Flag, yes: Scalar | int, no: Scalar | int) -> Scalar:
         return jnp.where(flag, int32(yes), int32(no))
 
-    def _fetch(self, view: View, item: str, go: dict[str, Scalar]) -> Scalar:
-        pick = self.action(f"pick_{item}" if self.skilled else "pick")
-        return self._then(self._can_pick(view, item), pick, go[item])
-
-    def _bring(self, view: View, item: str, to: str, go: dict[str, Scalar]) -> Scalar:
+    def _bring(self, view: View, item: str, to: str) -> Scalar:
         """Drop the item there; if the cell is taken, clear it first."""
         other = "soap" if item == "rag" else "rag"
         clear = self.action(f"pick_{other}" if self.skilled else "pick")
         drop = self._then(self._can_drop(view, item), self.action(f"drop_{item}"), clear)
-        return self._then(self.faces(view, to), drop, go[to])
+        return self._then(self.faces(view, to), drop, self._go_code(to))
 
     def _scene(self, named: Named) -> Scene:
         on, stained = number(named, "sink", "on"), number(named, "car", "stained")

@@ -71,7 +71,7 @@ class Empty(RoomWorld):
         """Turning and walking."""
         return RuleBook(self.factors, tuple(self._walk_rules()))
 
-    def _script(self, key: Key[Array, ""], view: View) -> Scalar:
+    def _plan(self, key: Key[Array, ""], view: View) -> Scalar:
         """Face right and walk to the wall, face down and walk to the goal; then turn on the spot."""
         goal = self._goal_cell
         wanted = jnp.where(view["agent.x"] < goal.x, 0, jnp.where(view["agent.y"] < goal.y, 1, -1))

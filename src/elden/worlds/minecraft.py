@@ -399,40 +399,55 @@ class Minecraft(World):
         reach = grid.reachable(self.cell(view, "agent"), free, self.size) if self._on_foot else free
         return minecraft_plan.beside(self._cells(view), reach, self.size)
 
+    # The script plans in codes, as those of `rooms`: an action, or "go and face the thing number k" as -1 - k.
+
     def _script(self, key: Key[Array, ""], view: View) -> Scalar:
         """The first missing of wood pickaxe, bridge and stone pickaxe; then water, then the gem; then anything."""
         have = {name: view[f"inventory.{name}"] >= 1 for name in COUNTERS}
         accessible = self._accessible(view)
         get = {kind: self._get(view, kind, accessible) for kind in ("wood", "grass", "stone", "water", "gem")}
-        craft = {tool: self._craft(view, tool) for tool in RECIPES}
-        wood_or_stick = jnp.where(have["wood"], craft["stick"], get["wood"])
+        stick = self._make(view, have, get, "stick", "wood")
         gem_open = accessible[self.things.index("gem")]
+        no_stone = ~have["wood_pickaxe"] & ~have["stone"]
+        bridges = ~have["bridge"] & ~gem_open
         cases: list[tuple[Flag, Scalar | int]] = [
-            (have["gem"], jax.random.randint(key, (), 0, self.num_actions, jnp.int32)),
             (have["stone_pickaxe"] & gem_open, get["gem"]),
             (have["stone_pickaxe"] & have["bridge"], get["water"]),
-            (~have["wood_pickaxe"] & ~have["stone"] & ~have["stick"], wood_or_stick),
-            (~have["wood_pickaxe"] & ~have["stone"], self._make(have, craft, get, "wood_pickaxe", "wood")),
-            (~have["bridge"] & ~gem_open & ~have["rope"], self._make(have, craft, get, "rope", "grass")),
-            (~have["bridge"] & ~gem_open, self._make(have, craft, get, "bridge", "wood")),
-            (~have["stone_pickaxe"] & ~have["stick"], wood_or_stick),
+            (no_stone & ~have["stick"], stick),
+            (no_stone, self._make(view, have, get, "wood_pickaxe", "wood")),
+            (bridges & ~have["rope"], self._make(view, have, get, "rope", "grass")),
+            (bridges, self._make(view, have, get, "bridge", "wood")),
+            (~have["stick"], stick),
         ]
-        return pick_action(cases, self._make(have, craft, get, "stone_pickaxe", "stone"))
+        code = pick_action(cases, self._make(view, have, get, "stone_pickaxe", "stone"))
+        return self._resolve(view, code)
 
-    @staticmethod
-    def _make(have: dict[str, Flag], craft: dict[str, Scalar], get: dict[str, Scalar], tool: str, part: str) -> Scalar:
-        return jnp.where(have[part], craft[tool], get[part])
+    def _afterwards(self, key: Key[Array, ""], view: View, elapsed: Scalar, planned: Scalar) -> Scalar:
+        """Anything (`skills`), or walk into one thing after the other (`primitives`)."""
+        other = jax.random.randint(key, (), 0, self.num_actions, jnp.int32)
+        if self.skilled:
+            return other
+        thing = (elapsed // 12 * 5 + view["workshop.x"] + 3 * view["workshop.y"]) % (len(self.things) + 1)
+        # One number beyond the things: the boundary, which random moves meet soon enough.
+        return jnp.where(thing < len(self.things), self._resolve(view, -1 - thing), other % 4)
 
-    def _craft(self, view: View, tool: str) -> Scalar:
-        go = self._go_to(view, "workshop")
-        return jnp.where(self.faces(view, "workshop"), int32(self.action(f"craft_{tool}")), go)
+    def _resolve(self, view: View, code: Scalar) -> Scalar:
+        """The action for a code."""
+        if self.skilled:
+            return jnp.where(code < 0, self.action("goto_gem") - 1 - code, code)
+        x = y = int32(0)
+        for k, thing in enumerate(self.things):
+            hit = code == -1 - k
+            x, y = jnp.where(hit, view[f"{thing}.x"], x), jnp.where(hit, view[f"{thing}.y"], y)
+        slots = self.sides_of(view, Cell(x, y))
+        step = grid.walk(self.pose(view), slots, self.free_board(view), self.compass, self.size)
+        return jnp.where(code < 0, step, code)
 
-    def _go_to(self, view: View, thing: str) -> Scalar:
-        return int32(self.action(f"goto_{thing}")) if self.skilled else self._walk_to(view, self.cell(view, thing))
-
-    def _walk_to(self, view: View, cell: Cell) -> Scalar:
-        slots = self.sides_of(view, cell)
-        return grid.walk(self.pose(view), slots, self.free_board(view), self.compass, self.size)
+    def _make(self, view: View, have: dict[str, Flag], get: dict[str, Scalar], tool: str, part: str) -> Scalar:
+        """Craft the tool, or first get the part it lacks."""
+        go = int32(-1 - self.things.index("workshop"))
+        craft = jnp.where(self.faces(view, "workshop"), int32(self.action(f"craft_{tool}")), go)
+        return jnp.where(have[part], craft, get[part])
 
     def _get(self, view: View, kind: str, accessible: Bool[Array, " thing"]) -> Scalar:
         """USE a thing of this kind, or go to the one that this layout's own order puts first.
@@ -442,18 +457,14 @@ class Minecraft(World):
         """
         mix = 7 * view["workshop.x"] + 11 * view["workshop.y"]
         members = [thing for thing in self.things if kind_of(thing) == kind]
-        best, x, y, go = int32(10_000), int32(0), int32(0), int32(0)
+        best, code = int32(10_000), int32(-1 - self.things.index(members[0]))
         for k, thing in enumerate(members):
-            rank = (mix + 5 * k) % 17 + jnp.where(accessible[self.things.index(thing)], 0, 100)
+            index = self.things.index(thing)
+            rank = (mix + 5 * k) % 17 + jnp.where(accessible[index], 0, 100)
             better = (rank < best) & (view[f"{thing}.x"] > 0)
-            best = jnp.where(better, rank, best)
-            x, y = jnp.where(better, view[f"{thing}.x"], x), jnp.where(better, view[f"{thing}.y"], y)
-            if self.skilled:
-                go = jnp.where(better, self.action(f"goto_{thing}"), go)
-        if not self.skilled:
-            go = self._walk_to(view, Cell(x, y))
+            best, code = jnp.where(better, rank, best), jnp.where(better, -1 - index, code)
         facing = grid.any_of([self.faces(view, thing) for thing in members])
-        return jnp.where(facing, int32(self.action("use")), go)
+        return jnp.where(facing, int32(self.action("use")), code)
 
     # Pictures.
 

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Int, Key, Num
 
 from elden.factors import ACTION, Discrete, Entity, Variable
 from elden.worlds import grid
@@ -101,6 +102,17 @@ class RoomWorld(World):
         holder = Cell(int32(0), int32(0)) if self.skilled else self.cell(view, "agent")
         return grid.same_cell(self.cell(view, item), holder)
 
+    def taken_along(self, before: Num[Array, " value"], moved: Num[Array, " value"]) -> Num[Array, " value"]:
+        """Under `primitives`, carried items go where the agent goes."""
+        if self.skilled:
+            return moved
+        old, new = self.unpack(before), self.unpack(moved)
+        for item in self.items:
+            held = self.carried(old, item)
+            for axis in AXES:
+                new[f"{item}.{axis}"] = jnp.where(held, new[f"agent.{axis}"], new[f"{item}.{axis}"])
+        return self.pack(new)
+
     def lies_on(self, view: View, item: str, furniture: str) -> Flag:
         """Whether the item lies on (or in) the furniture. A carried item shows a cell that no furniture covers."""
         return grid.covers(self.rect(view, furniture), self.cell(view, item))
@@ -156,26 +168,16 @@ class RoomWorld(World):
         rank = grid.random_rank(key, count) if chance else int32(0)
         return grid.take(slots, rank, self.pose(view)), count > 0
 
-    def _goto_target(self, view: View, action: Scalar) -> tuple[Rect, Flag]:
-        """The block that this action goes to, and whether it is a goTo at all."""
-        zero = int32(0)
-        rect, chosen = Rect(zero, zero, zero, zero), jnp.asarray(False)
-        for name in self.targets:
-            hit = action == self.action(f"goto_{name}")
-            rect = Rect(*(jnp.where(hit, new, old) for new, old in zip(self.rect(view, name), rect, strict=True)))
-            chosen = chosen | hit
-        return rect, chosen
-
     def _goto_step(self, key: Key[Array, ""], view: View, action: Scalar) -> tuple[View, dict[str, Flag]]:
         """The agent after a goTo action, and the goTo events."""
-        target, chosen = self._goto_target(view, action)
+        hits = {name: action == self.action(f"goto_{name}") for name in self.targets}
+        target, chosen = self._target_rect(view, list(hits.values())), grid.any_of(list(hits.values()))
         old = self.pose(view)
         new, found = self._go(key, view, target)
         moved = Pose(*(jnp.where(chosen, a, b) for a, b in zip(new, old, strict=True)))
         changed = (moved.x != old.x) | (moved.y != old.y) | (moved.dir != old.dir)
         events = {}
-        for name in self.targets:
-            hit = action == self.action(f"goto_{name}")
+        for name, hit in hits.items():
             events[f"goto:{name}"] = hit & changed
             events[f"goto_found:{name}"] = hit & found
         return {"agent.x": moved.x, "agent.y": moved.y, "agent.dir": moved.dir}, events
@@ -270,10 +272,6 @@ class RoomWorld(World):
                 for axis, parity in zip(AXES, (0, 1), strict=True):
                     events[f"{verb}:{item}:{axis}"] = done & (before["agent.dir"] % 2 == parity)
         return result, events
-
-    def _go_action(self, view: View, name: str) -> Scalar:
-        """An action of a script that brings the agent to face the target, or nearer to it."""
-        return int32(self.action(f"goto_{name}")) if self.skilled else self._walk_to(view, name)
 
     # Rules of the local graph.
 
@@ -372,15 +370,92 @@ class RoomWorld(World):
             have = {item: have[item] | self._reachable_sides(rest, item) for item in self.items}
         return have
 
-    # Walking in scripts.
+    # Scripts. They plan in codes: an action, or "go and face the target number k" as -1 - k. Only the code that is
+    # chosen in the end is turned into a step of a walk, so a script costs one search however many targets it weighs.
 
-    def _walk_to(self, view: View, name: str) -> Scalar:
+    def _plan(self, key: Key[Array, ""], view: View) -> Scalar:
+        """The code of a plan that solves the world."""
+        raise NotImplementedError
+
+    def _script(self, key: Key[Array, ""], view: View) -> Scalar:
+        return self._resolve(view, self._plan(key, view))
+
+    def _go_code(self, name: str) -> int:
+        return -1 - self.targets.index(name)
+
+    def _resolve(self, view: View, code: Scalar) -> Scalar:
+        """The action for a code."""
+        if not self.skilled:
+            target = self._target_rect(view, [code == self._go_code(name) for name in self.targets])
+            return jnp.where(code < 0, self._walk_to(view, target), code)
+        for name in self.targets:
+            code = jnp.where(code == self._go_code(name), int32(self.action(f"goto_{name}")), code)
+        return code
+
+    def _target_rect(self, view: View, hits: Sequence[Flag]) -> Rect:
+        """The block of the one target that is hit; empty where none is."""
+        rect = Rect(int32(0), int32(0), int32(0), int32(0))
+        for name, hit in zip(self.targets, hits, strict=True):
+            parts = zip(self.rect(view, name), rect, strict=True)
+            rect = Rect(*(jnp.where(hit, new, old) for new, old in parts))
+        return rect
+
+    def _walk_to(self, view: View, target: Rect) -> Scalar:
         """A primitive action on a shortest walk to a pose that faces the target; forward where there is none."""
-        slots = self.sides_of(view, self.rect(view, name))
+        slots = self.sides_of(view, target)
         wanted = grid.walk(self.pose(view), slots, self.free_board(view), grid.SCREEN_COMPASS, self.size)
         turn = (wanted - view["agent.dir"]) % 4
         left, right, forward = (self.action(name) for name in ("left", "right", "forward"))
         return jnp.where(turn == 0, forward, jnp.where(turn == 3, left, right)).astype(jnp.int32)
+
+    def _afterwards(self, key: Key[Array, ""], view: View, elapsed: Scalar, planned: Scalar) -> Scalar:
+        """Under `primitives`, walk into everything, with and without something in hand: see `_mischief`."""
+        if self.skilled or not self.items:
+            return planned
+        return self._resolve(view, self._mischief(key, view, elapsed))
+
+    def _mischief(self, key: Key[Array, ""], view: View, elapsed: Scalar) -> Scalar:
+        """A code of the tour that bumps into things.
+
+        For some steps at a time one item (or none) is to be carried and one obstacle to be met: fetch the item, put
+        down what is not wanted, walk there, then step against it or drop the item on it. The choice changes with time
+        and differs between layouts.
+        """
+        deal = (elapsed // 16) * 7 + sum((view[name] for name in xy(next(iter(self.furniture)))), int32(0)) * 3
+        goals = (*self.targets, "wall")
+        goal = deal % len(goals)
+        carry = (deal // len(goals)) % (len(self.items) + 1)
+        wanders = jax.random.randint(key, (), 0, 3, jnp.int32)
+        clear = self.free(view, self.front(view))
+        code = wanders
+        for k, name in enumerate(goals):
+            code = jnp.where(goal == k, self._bump(key, view, name), code)
+        for k, item in enumerate(self.items):
+            drop = self.action(f"drop_{item}")
+            aims = goal == self.targets.index(item)
+            wanted = (carry == k) & ~aims
+            on_floor = ~grid.any_of([self.lies_on(view, item, name) for name in self.furniture])
+            held = self.carried(view, item)
+            code = jnp.where(held & ~wanted, jnp.where(clear, drop, wanders), code)
+            fetches = ~held & (wanted | (aims & ~on_floor))
+            code = jnp.where(fetches, self._pick_or_go(view, item), code)
+        return code
+
+    def _bump(self, key: Key[Array, ""], view: View, name: str) -> Scalar:
+        """Walk to the obstacle and step against it, or drop what is in hand there."""
+        forward = int32(self.action("forward"))
+        if name == "wall":
+            turns = jax.random.randint(key, (), 0, 4, jnp.int32)
+            return jnp.where(turns == 0, int32(self.action("left")), forward)
+        drops = jax.random.randint(key, (), 0, 2 * len(self.items), jnp.int32)
+        act = forward
+        for k, item in enumerate(self.items):
+            act = jnp.where(drops == k, self.action(f"drop_{item}"), act)
+        return jnp.where(self.faces(view, name), act, self._go_code(name))
+
+    def _pick_or_go(self, view: View, item: str) -> Scalar:
+        pick = self.action(f"pick_{item}" if self.skilled else "pick")
+        return jnp.where(self._can_pick(view, item), int32(pick), int32(self._go_code(item)))
 
     # Pictures.
 

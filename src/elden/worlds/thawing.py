@@ -207,13 +207,13 @@ class Thawing(RoomWorld):
             ]
         return [pick, drop, Rule("drop:fish", ("fish.frozen",), (*AGENT, ACTION))]
 
-    def _script(self, key: Key[Array, ""], view: View) -> Scalar:
+    def _plan(self, key: Key[Array, ""], view: View) -> Scalar:
         """Open, pick, carry to the sink, drop; then go to and fro (`skills`) or turn about (`primitives`)."""
         inside = self.lies_on(view, "fish", "fridge")
         shut = view["fridge.open"] == 0
         at_fridge, at_sink = self.faces(view, "fridge"), self.faces(view, "sink")
         holds = self.carried(view, "fish")
-        go = {name: self._go_action(view, name) for name in self.targets}
+        go = {name: self._go_code(name) for name in self.targets}
         pick = self.action("pick_fish" if self.skilled else "pick")
         drop = self.action("drop_fish")
         cases: list[tuple[Flag, Scalar | int]] = [
@@ -232,8 +232,7 @@ class Thawing(RoomWorld):
             (at_sink & off & (holds | warm), self.action("toggle")),
             (at_sink & holds, drop),
             (holds | (warm & off), go["sink"]),
-            (~holds & ~warm & self._can_pick(view, "fish"), pick),
-            (~holds & ~warm, go["fish"]),
+            (~warm, self._pick_or_go(view, "fish")),
         ]
         return pick_action(cases, turns)
 

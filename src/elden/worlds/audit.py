@@ -1,0 +1,243 @@
+"""The true local graph, checked against the simulator itself.
+
+A ground-truth edge src -> dst says: in this transition, some other value of src, everything else equal, would have led
+to another next value of dst. So take transitions, set each variable in turn to each of its other values (and the action
+to each other action), step again with the same chance, and see what changes.
+
+*Claims.* For every edge that the graph claims: did some intervention change the child? If not, it is unconfirmed. Any
+value in the variable's range counts, also one that puts things where they could not be (a carried item shows (0, 0)
+under `skills`: with another x alone it is nowhere, which is to say not in the hand). Where the agent is moved, what it
+carries is once left behind and once taken along: both read "everything else equal".
+
+*Omissions.* For every child that an event wrote in this transition: which parents outside the graph changed it all the
+same? Here only interventions count that give a legal state. Children that no event wrote are left out on purpose: a
+failed pick would have succeeded from elsewhere, so by a plain but-for test nearly everything depends on nearly
+everything nearly always. The labels are about what did happen.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, Key, Num
+
+from elden.factors import ACTION
+from elden.worlds.base import World, WorldState
+from elden.worlds.labels import event_type
+
+
+class Sampled(NamedTuple):
+    """Transitions to be audited."""
+
+    states: WorldState
+    actions: Int[np.ndarray, " sample"]
+    events: Bool[np.ndarray, "sample event"]
+
+
+@dataclass(frozen=True)
+class EventReport:
+    """How the labels of one event type fared.
+
+    Attributes:
+        event: The event type, such as "pick" or "blocked".
+        transitions: In how many audited transitions it happened.
+        claimed: Off-diagonal edges that it claimed there.
+        confirmed: Those of them that some intervention confirmed.
+        never_confirmed: Edge types, as (child, parent), that were claimed but not once confirmed.
+        omitted: How often a parent outside the graph changed a child that the event wrote, by (child, parent).
+        written: How often the event wrote each child.
+    """
+
+    event: str
+    transitions: int
+    claimed: int
+    confirmed: int
+    never_confirmed: tuple[tuple[str, str], ...]
+    omitted: dict[tuple[str, str], int]
+    written: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """All that an audit found, with what is needed to look closer."""
+
+    world: World
+    samples: Sampled
+    graphs: Bool[np.ndarray, "sample dst src"]
+    changes: Changes
+    reports: tuple[EventReport, ...]
+
+    def unconfirmed(self) -> list[tuple[int, str, str, tuple[str, ...]]]:
+        """Every claim without a confirming intervention: (sample, child, parent, events of the sample)."""
+        n = self.world.factors.num_variables
+        off_diagonal = ~np.eye(n, n + 1, dtype=bool)
+        names = self.world.factors.source_names("variable")
+        rows = np.argwhere(self.graphs & ~np.asarray(self.changes.by_any) & off_diagonal)
+        events = self.world.book.events
+        return [
+            (int(i), names[d], names[s], tuple(np.array(events)[self.samples.events[i]].tolist())) for i, d, s in rows
+        ]
+
+
+def sample(
+    world: World, key: Key[Array, ""], per_event: int = 40, steps: int = 20_000, epsilon: float = 0.3
+) -> Sampled:
+    """Transitions of scripted play mixed with random actions, some of every event that occurs."""
+    num_envs = max(1, steps // max(world.max_steps, 100))
+    length = steps // num_envs
+    states, actions, events = jax.jit(partial(_play, world, num_envs, length, epsilon))(key)
+    flat = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), (states, actions, events))
+    states, actions, events = flat
+    rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**30)))
+    chosen: set[int] = set()
+    for column in events.T:
+        happened = np.flatnonzero(column)
+        chosen.update(rng.permutation(happened)[:per_event].tolist())
+    index = np.array(sorted(chosen))
+    return Sampled(jax.tree.map(lambda leaf: jnp.asarray(leaf[index]), states), actions[index], events[index])
+
+
+def _play(
+    world: World, num_envs: int, length: int, epsilon: float, key: Key[Array, ""]
+) -> tuple[WorldState, Int[Array, "time env"], Bool[Array, "time env event"]]:
+    reset_key, scan_key = jax.random.split(key)
+
+    def step(
+        states: WorldState, key: Key[Array, ""]
+    ) -> tuple[WorldState, tuple[WorldState, Int[Array, " env"], Bool[Array, "env event"]]]:
+        act_key, step_key = jax.random.split(key)
+        act_keys = jax.random.split(act_key, num_envs)
+        actions = jax.vmap(lambda key, state: world.scripted(key, state, epsilon))(act_keys, states)
+        after, transition = world.step_many(step_key, states, actions)
+        return after, (states, actions, transition.events)
+
+    start = world.reset_many(reset_key, num_envs)
+    played: tuple[WorldState, Array, Array] = jax.lax.scan(step, start, jax.random.split(scan_key, length))[1]
+    return played
+
+
+def interventions(world: World) -> tuple[Int[np.ndarray, " case"], Num[np.ndarray, " case"]]:
+    """Every (source, value) to try; the source after the last variable is the action.
+
+    Only for worlds whose observed variables are all discrete.
+    """
+    counts = [*(variable.kind.encoded_size for variable in world.factors.variables), world.num_actions]
+    sources = np.repeat(np.arange(len(counts)), counts)
+    values = np.concatenate([np.arange(count) for count in counts])
+    return sources, values
+
+
+class Changes(NamedTuple):
+    """Which sources change which next variables.
+
+    Attributes:
+        by_any: Set to some other value of their range.
+        by_legal: Set alone to some other value that gives a legal state.
+    """
+
+    by_any: Bool[Array, "*batch dst src"]
+    by_legal: Bool[Array, "*batch dst src"]
+
+
+def changes(world: World, keys: Key[Array, " chance"], state: WorldState, action: Int[Array, ""]) -> Changes:
+    """Intervene on every source of one transition, for several draws of chance."""
+    n = world.factors.num_variables
+    sources, values = interventions(world)
+
+    def outcomes(values: Num[Array, " value"], action: Int[Array, ""]) -> Num[Array, "chance dst"]:
+        other = WorldState(values, state.elapsed, state.succeeded, state.stages)
+        return jax.vmap(lambda key: world.step(key, other, action)[1].next_obs)(keys)
+
+    base = outcomes(state.values, action)
+
+    def intervene(source: Int[Array, ""], value: Int[Array, ""]) -> tuple[Bool[Array, " dst"], Bool[Array, " dst"]]:
+        own = jnp.append(world.observe(state), action)[source]
+        act = jnp.where(source == n, value, action)
+        alone = jnp.where(jnp.arange(state.values.shape[0]) == source, value, state.values)
+        together = world.taken_along(state.values, alone)
+        differs = jnp.any(outcomes(alone, act) != base, axis=0) & (value != own)
+        along = jnp.any(outcomes(together, act) != base, axis=0) & (value != own)
+        legal = world.legal(WorldState(alone, state.elapsed, state.succeeded, state.stages))
+        return differs | along, differs & legal
+
+    tried = jax.vmap(intervene)(jnp.asarray(sources, jnp.int32), jnp.asarray(values, jnp.int32))
+
+    def by_source(differs: Bool[Array, "case dst"]) -> Bool[Array, "dst src"]:
+        owner = jnp.asarray(sources, jnp.int32)
+        return jax.ops.segment_max(differs.astype(jnp.int32), owner, num_segments=n + 1).astype(bool).T
+
+    return Changes(by_source(tried[0]), by_source(tried[1]))
+
+
+def audit(world: World, samples: Sampled, key: Key[Array, ""], draws: int = 4, batch: int = 64) -> Audit:
+    """Check the graphs of the sampled transitions. Every event type gets its report."""
+    keys = jax.random.split(key, draws)
+
+    @jax.jit
+    def check(states: WorldState, actions: Int[Array, " env"]) -> tuple[Changes, Array]:
+        found = jax.vmap(lambda state, action: changes(world, keys, state, action))(states, actions)
+        # The graph of the same transition: all draws of chance together.
+        graphs = jax.vmap(
+            lambda state, action: jnp.any(jax.vmap(lambda k: world.step(k, state, action)[1].graph)(keys), axis=0)
+        )(states, actions)
+        return found, graphs
+
+    total = len(samples.actions)
+    padded = np.arange(-(-total // batch) * batch) % total
+    parts = []
+    for start in range(0, len(padded), batch):
+        index = padded[start : start + batch]
+        part = jax.tree.map(lambda leaf, index=index: leaf[index], samples.states)
+        parts.append(jax.device_get(check(part, jnp.asarray(samples.actions[index]))))
+    found, graphs = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:total], *parts)
+    types = tuple(dict.fromkeys(event_type(event) for event in world.book.events))
+    reports = tuple(_report(world, samples, graphs, found, one) for one in types)
+    return Audit(world, samples, graphs, found, reports)
+
+
+def _report(world: World, samples: Sampled, graphs: np.ndarray, found: Changes, type_name: str) -> EventReport:
+    """The report of one event type, over all its events."""
+    book = world.book
+    n = world.factors.num_variables
+    members = [k for k, event in enumerate(book.events) if event_type(event) == type_name]
+    claims = np.zeros((len(samples.actions), n, n + 1), bool)
+    for k in members:
+        claims |= samples.events[:, k, None, None] & book.edges[book.events[k]]
+    written = claims.any(axis=2)
+    changed = np.asarray(found.by_any)
+    omitted = np.asarray(found.by_legal) & ~graphs & written[:, :, None] & ~np.eye(n, n + 1, dtype=bool)
+    never = claims.any(axis=0) & ~(claims & changed).any(axis=0)
+    names = (*world.factors.variable_names, ACTION)
+    return EventReport(
+        event=type_name,
+        transitions=int(samples.events[:, members].any(axis=1).sum()),
+        claimed=int(claims.sum()),
+        confirmed=int((claims & changed).sum()),
+        never_confirmed=tuple((names[d], names[s]) for d, s in np.argwhere(never)),
+        omitted={(names[d], names[s]): int(omitted[:, d, s].sum()) for d, s in np.argwhere(omitted.any(axis=0))},
+        written={names[d]: int(written[:, d].sum()) for d in np.flatnonzero(written.any(axis=0))},
+    )
+
+
+def table(reports: Sequence[EventReport]) -> list[dict[str, str | int | float]]:
+    """The reports as rows for a table or a file."""
+    rows: list[dict[str, str | int | float]] = []
+    for report in reports:
+        share = report.confirmed / report.claimed if report.claimed else 1.0
+        rows.append(
+            {
+                "event": report.event,
+                "transitions": report.transitions,
+                "claimed": report.claimed,
+                "confirmed": report.confirmed,
+                "confirmed_share": round(share, 4),
+                "never_confirmed": "; ".join(f"{child} <- {parent}" for child, parent in report.never_confirmed),
+                "omitted": sum(report.omitted.values()),
+                "omitted_parents": ", ".join(sorted({parent for _, parent in report.omitted})),
+            }
+        )
+    return rows
