@@ -2,6 +2,7 @@
 
 from elden.worlds.base import ImpossibleStateError, Transition, World, WorldOptionError, WorldState
 from elden.worlds.carwash import CarWash
+from elden.worlds.chain import Chain
 from elden.worlds.empty import Empty
 from elden.worlds.minecraft import Minecraft
 from elden.worlds.registry import WORLDS, make
@@ -10,6 +11,7 @@ from elden.worlds.thawing import Thawing
 __all__ = [
     "WORLDS",
     "CarWash",
+    "Chain",
     "Empty",
     "ImpossibleStateError",
     "Minecraft",

@@ -27,7 +27,10 @@ from jaxtyping import Array, Bool, Int, Key, Num
 
 from elden.factors import ACTION
 from elden.worlds.base import World, WorldState
+from elden.worlds.grid import Cell, covers
 from elden.worlds.labels import event_type
+from elden.worlds.minecraft import Minecraft
+from elden.worlds.rooms import RoomWorld
 
 
 class Sampled(NamedTuple):
@@ -36,6 +39,18 @@ class Sampled(NamedTuple):
     states: WorldState
     actions: Int[np.ndarray, " sample"]
     events: Bool[np.ndarray, "sample event"]
+
+
+class Changes(NamedTuple):
+    """Which sources change which next variables.
+
+    Attributes:
+        by_any: Set to some other value of their range.
+        by_legal: Set alone to some other value that gives a legal state.
+    """
+
+    by_any: Bool[Array, "*batch dst src"]
+    by_legal: Bool[Array, "*batch dst src"]
 
 
 @dataclass(frozen=True)
@@ -131,18 +146,6 @@ def interventions(world: World) -> tuple[Int[np.ndarray, " case"], Num[np.ndarra
     return sources, values
 
 
-class Changes(NamedTuple):
-    """Which sources change which next variables.
-
-    Attributes:
-        by_any: Set to some other value of their range.
-        by_legal: Set alone to some other value that gives a legal state.
-    """
-
-    by_any: Bool[Array, "*batch dst src"]
-    by_legal: Bool[Array, "*batch dst src"]
-
-
 def changes(world: World, keys: Key[Array, " chance"], state: WorldState, action: Int[Array, ""]) -> Changes:
     """Intervene on every source of one transition, for several draws of chance."""
     n = world.factors.num_variables
@@ -207,7 +210,7 @@ def _report(world: World, samples: Sampled, graphs: np.ndarray, found: Changes, 
     claims = np.zeros((len(samples.actions), n, n + 1), bool)
     for k in members:
         claims |= samples.events[:, k, None, None] & book.edges[book.events[k]]
-    written = claims.any(axis=2)
+    written: Bool[np.ndarray, "sample dst"] = np.any(claims, axis=2)
     changed = np.asarray(found.by_any)
     omitted = np.asarray(found.by_legal) & ~graphs & written[:, :, None] & ~np.eye(n, n + 1, dtype=bool)
     never = claims.any(axis=0) & ~(claims & changed).any(axis=0)
@@ -219,8 +222,37 @@ def _report(world: World, samples: Sampled, graphs: np.ndarray, found: Changes, 
         confirmed=int((claims & changed).sum()),
         never_confirmed=tuple((names[d], names[s]) for d, s in np.argwhere(never)),
         omitted={(names[d], names[s]): int(omitted[:, d, s].sum()) for d, s in np.argwhere(omitted.any(axis=0))},
-        written={names[d]: int(written[:, d].sum()) for d in np.flatnonzero(written.any(axis=0))},
+        written={names[d]: int(written[:, d].sum()) for d in np.flatnonzero(np.any(written, axis=0))},
     )
+
+
+def reason(audit: Audit, sample: int, child: str, parent: str) -> str:
+    """Why a claim may stay unconfirmed: one of three known reasons, or "unexplained".
+
+    *goTo is kept whole*: the pose after a goTo is labelled as a block, though at times every place of the target would
+    have given the same x, or the same y. *The way back is blocked too*: the agent was blocked, and the only other
+    direction along that axis is blocked as well. *Blocked twice over*: furniture with an item on it was in the way;
+    the furniture is named, but had it been elsewhere the item would have blocked.
+    """
+    world = audit.world
+    names = world.factors.source_names("variable")
+    edge = (names.index(child), names.index(parent))
+    fired = [event for event, on in zip(world.book.events, audit.samples.events[sample], strict=True) if on]
+    types = {event_type(event) for event in fired if world.book.edges[event][edge]}
+    if "goto" in types:
+        return "goTo is kept whole"
+    if "blocked" in types and isinstance(world, RoomWorld | Minecraft):
+        view = world.unpack(audit.samples.states.values[sample])
+        pose = world.pose(view)
+        action = int(audit.samples.actions[sample])
+        facing = int(pose.dir) if isinstance(world, RoomWorld) else action
+        dx, dy = world.compass[facing]
+        if parent in ("agent.dir", ACTION) and not bool(world.free(view, Cell(pose.x - dx, pose.y - dy))):
+            return "the way back is blocked too"
+        front = Cell(pose.x + dx, pose.y + dy)
+        if isinstance(world, RoomWorld) and sum(bool(covers(rect, front)) for rect in world.obstacles(view)) > 1:
+            return "blocked twice over"
+    return "unexplained"
 
 
 def table(reports: Sequence[EventReport]) -> list[dict[str, str | int | float]]:

@@ -336,7 +336,8 @@ class Minecraft(World):
             own = (f"agent.{axis}",)
             rules.append(Rule(f"moved:{axis}", own, (ACTION,)))
             if self.labels == "fix":
-                rules.append(Rule(f"blocked:boundary:{axis}", own, (ACTION, *xy("agent"))))
+                # The boundary is there for every value of the other coordinate.
+                rules.append(Rule(f"blocked:boundary:{axis}", own, (ACTION,)))
                 rules += [Rule(f"blocked:{t}:{axis}", own, (ACTION, *xy("agent"), *xy(t))) for t in self.things]
         return rules
 

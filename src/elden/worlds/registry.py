@@ -5,11 +5,12 @@ from collections.abc import Iterable
 
 from elden.worlds.base import World, WorldOptionError
 from elden.worlds.carwash import CarWash
+from elden.worlds.chain import Chain
 from elden.worlds.empty import Empty
 from elden.worlds.minecraft import Minecraft
 from elden.worlds.thawing import Thawing
 
-WORLDS: dict[str, type[World]] = {world.name: world for world in (Thawing, CarWash, Minecraft, Empty)}
+WORLDS: dict[str, type[World]] = {world.name: world for world in (Thawing, CarWash, Minecraft, Empty, Chain)}
 """Every world by its name. To add one: write its file and name it here."""
 
 

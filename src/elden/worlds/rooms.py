@@ -72,6 +72,11 @@ class RoomWorld(World):
         """Whether the profile is `skills`."""
         return self.profile == "skills"
 
+    @property
+    def compass(self) -> grid.Compass:
+        """The direction codes."""
+        return grid.SCREEN_COMPASS
+
     # Factors.
 
     def _entity(self, name: str, **extra: int) -> Entity:
@@ -87,7 +92,7 @@ class RoomWorld(World):
 
     def front(self, view: View) -> Cell:
         """The cell in front of the agent."""
-        return grid.ahead(self.pose(view), grid.SCREEN_COMPASS)
+        return grid.ahead(self.pose(view), self.compass)
 
     def cell(self, view: View, name: str) -> Cell:
         """The cell of an item, or the top-left cell of a piece of furniture."""
@@ -145,7 +150,7 @@ class RoomWorld(World):
         """
         longest = max((max(size) for size in self.furniture.values()), default=1)
         slots = []
-        for slot in grid.sides(target, longest, grid.SCREEN_COMPASS, FACINGS):
+        for slot in grid.sides(target, longest, self.compass, FACINGS):
             cell = Cell(slot.pose.x, slot.pose.y)
             stands = self.free(view, cell)
             if not self.skilled:
@@ -403,7 +408,7 @@ class RoomWorld(World):
     def _walk_to(self, view: View, target: Rect) -> Scalar:
         """A primitive action on a shortest walk to a pose that faces the target; forward where there is none."""
         slots = self.sides_of(view, target)
-        wanted = grid.walk(self.pose(view), slots, self.free_board(view), grid.SCREEN_COMPASS, self.size)
+        wanted = grid.walk(self.pose(view), slots, self.free_board(view), self.compass, self.size)
         turn = (wanted - view["agent.dir"]) % 4
         left, right, forward = (self.action(name) for name in ("left", "right", "forward"))
         return jnp.where(turn == 0, forward, jnp.where(turn == 3, left, right)).astype(jnp.int32)
