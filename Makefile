@@ -1,0 +1,41 @@
+# Every target works from a bare clone with python3, pip and make: the first one makes .venv from requirements.lock.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow lint bench audit clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+$(READY): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup: $(READY)  ## make .venv with pinned versions
+
+demo: $(READY)  ## play scripted episodes of CarWash; writes a GIF and a summary under runs/demo
+	$(BIN)/elden demo
+
+lint: $(READY)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint  ## lint, types and the tests (the slow ones excepted)
+	$(BIN)/python -m pytest
+
+test-slow: $(READY)  ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+bench: $(READY)  ## steps per second of every world; writes results/worlds_speed_cpu.json
+	$(BIN)/python benchmarks/worlds.py --out results/worlds_speed_cpu.json
+
+audit: $(READY)  ## check the true local graphs by intervention; writes results/labels_audit.json
+	$(BIN)/python benchmarks/labels_audit.py --out results/labels_audit.json
+
+clean:  ## remove .venv and caches
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,41 @@
+"""The command `elden`: look at a world (`info`), play it (`play`), watch the scripted policy (`demo`).
+
+Everything but `main` is imported when it is needed, so that `elden --version` does not wait for it.
+"""
+
+import shlex
+import sys
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: The words after `elden`; None takes those of this process.
+
+    Returns:
+        The exit code: 0, 2 for a mistake of the user (one line on stderr says which), 130 when interrupted.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["--version"]:
+        from elden import __version__
+
+        print(f"elden {__version__}")
+        return 0
+    from elden.cli.arguments import parse
+    from elden.cli.errors import UsageError
+
+    try:
+        parse(words).run(shlex.join(["elden", *words]))
+    except UsageError as error:
+        print(f"elden: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("elden: interrupted", file=sys.stderr)
+        return 130
+    except SystemExit as stop:  # tyro, after it has printed a help page
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    return 0

@@ -1,0 +1,59 @@
+"""Worlds as arguments: every registered world is a subcommand with its own options.
+
+Nothing here names a world, so one that is added to the registry appears by itself.
+"""
+
+from dataclasses import fields
+from typing import Annotated, Union
+
+import tyro
+
+from elden.worlds.base import World
+from elden.worlds.registry import WORLDS
+
+
+def first_line(doc: str | None) -> str:
+    """The first paragraph of a docstring as one line."""
+    return " ".join((doc or "").split("\n\n")[0].split())
+
+
+def world_choice(*, solvable_only: bool = False) -> object:
+    """One type for tyro: a union of all worlds, each a subcommand.
+
+    Args:
+        solvable_only: Default of the option of that name.
+    """
+    choices = tuple(
+        Annotated[
+            world,
+            tyro.conf.subcommand(
+                name,
+                default=world(solvable_only=solvable_only),
+                description=f"{first_line(world.__doc__)} (More: elden info {name})",
+            ),
+        ]
+        for name, world in WORLDS.items()
+    )
+    return Union[choices]  # noqa: UP007 (the members are known at run time only)
+
+
+def option_flags(cls: type) -> dict[str, bool]:
+    """The options of a dataclass as they are written ("--max-steps"), and whether each stands without a value."""
+    flags: dict[str, bool] = {}
+    for option in fields(cls):
+        if option.init and option.name != "world":
+            word, alone = option.name.replace("_", "-"), option.type in (bool, "bool")
+            flags[f"--{word}"] = alone
+            flags |= {f"--no-{word}": True} if alone else {}
+    return flags
+
+
+def describe_options(world: World) -> str:
+    """The options of a world that are not at their defaults, as one would write them."""
+    words = []
+    for option in fields(world):
+        value = getattr(world, option.name)
+        if value != option.default:
+            flag = option.name.replace("_", "-")
+            words.append(f"--{'' if value else 'no-'}{flag}" if isinstance(value, bool) else f"--{flag} {value}")
+    return " ".join(words)
