@@ -14,6 +14,8 @@ from jaxtyping import install_import_hook
 
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+# The suite compiles much and runs little.
+jax.config.update("jax_disable_most_optimizations", True)
 
 install_import_hook("elden", "beartype.beartype")
 

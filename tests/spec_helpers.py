@@ -6,7 +6,7 @@ an entity.
 """
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import jax
@@ -46,6 +46,7 @@ WORLD_CODES: dict[str, tuple[str, dict[str, Any]]] = {
     "CS": ("carwash", {}),
     "CP": ("carwash", {"profile": "primitives"}),
     "CS path": ("carwash", {"goto": "path"}),
+    "CS 12": ("carwash", {"reserved_actions": True}),
     "CS lag 0": ("carwash", {"car_clean_lag": 0}),
     "CP lag 0": ("carwash", {"profile": "primitives", "car_clean_lag": 0}),
     "CP authors": ("carwash", {"profile": "primitives", "labels": "authors"}),
@@ -60,25 +61,25 @@ WORLD_CODES: dict[str, tuple[str, dict[str, Any]]] = {
 """World, then S(kills) or P(rimitives), then what else is not the default."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def world_of(code: str) -> Any:
     """The world of a code: `Any`, as goTo and profiles are not part of every world."""
     name, options = WORLD_CODES[code]
     return make(name, **options)
 
 
-@lru_cache(maxsize=None)
+@cache
 def compiled(code: str) -> Any:
     return jax.jit(world_of(code).step)
 
 
-@lru_cache(maxsize=None)
+@cache
 def compiled_many(code: str) -> Any:
     """A step of many episodes that do not start anew, one action each."""
     return jax.jit(jax.vmap(world_of(code).step))
 
 
-@lru_cache(maxsize=None)
+@cache
 def compiled_start(code: str) -> Any:
     """The start of an episode, and whether the rules allow it."""
     world = world_of(code)
@@ -199,6 +200,6 @@ def written_edges(world: Any, text: str) -> Edges:
     edges: Edges = set()
     for clause in filter(None, map(str.strip, text.split(";"))):
         children, parents = (_names(world, side) for side in clause.split("<-"))
-        assert children and parents and {*children, *parents} <= known, clause
+        assert {*children, *parents} <= known, clause
         edges |= {(child, parent) for child in children for parent in parents if child != parent}
     return edges

@@ -416,7 +416,7 @@ def test_demo(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> 
     }
     assert summary["seed"] == 5
     assert str(summary["command"]).startswith(f"elden demo {name} --episodes 2")
-    assert summary["versions"]["elden"] == elden.__version__  # type: ignore[index]
+    assert summary["elden"] == elden.__version__
     episodes, totals, film = summary["episodes"], summary["totals"], summary["film"]
     assert isinstance(episodes, list)
     assert isinstance(totals, dict)

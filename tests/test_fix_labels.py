@@ -11,7 +11,6 @@ Row = tuple[str, str, str]
 PICKED_FISH = "fish.xy <- action agent* fish.xy"
 FROZE = "fish.frozen <- fish.xy fridge.xy"
 DOOR = "fridge.open <- action agent* fridge.xy"
-ALL_AGENT = "agent.xy agent.dir"
 
 THAWING_SKILLS: list[Row] = [
     ("", "goto_fish", "agent* <- action fish.xy"),
@@ -246,8 +245,11 @@ CARWASH_PRIMITIVES: list[Row] = [
     ("agent=5,5,right", "pick", "rag.x <- action agent* rag.xy"),
     ("agent=5,6,right", "pick", "soap.x <- action agent* soap.xy"),
     ("agent=6,8,up rag@hand soap=6,7", "pick", "soap.y <- action agent* soap.xy"),
-    ("agent=7,4,up rag=7,3,0,0 soap=7,3 bucket.soapy=0", "pick",
-     "rag.y <- action agent* rag.xy; bucket.soapy <- bucket.xy soap.xy"),
+    (
+        "agent=7,4,up rag=7,3,0,0 soap=7,3 bucket.soapy=0",
+        "pick",
+        "rag.y <- action agent* rag.xy; bucket.soapy <- bucket.xy soap.xy",
+    ),
     ("agent=5,5,right rag@hand", "drop_rag", "rag.x <- action agent* rag.xy; rag.y <- agent.dir"),
     ("agent=5,6,right rag@hand soap=6,6", "drop_rag", "rag.x <- action agent* rag.xy; rag.y <- agent.dir"),
     ("agent=3,3,up rag@hand rag.soak=1", "drop_rag", "rag.y <- action agent* rag.xy; rag.x <- agent.dir"),
@@ -303,10 +305,16 @@ USE_AND_CRAFT: list[Row] = [
     ("agent=5,4,down inventory.bridge=1", "use", BRIDGED),
     ("agent=6,1,up inventory.bridge=2", "use", BRIDGED.replace("water3", "water2")),
     (f"{AT_SHOP} inventory.wood=1", "craft_stick", crafted("stick", "wood")),
-    ("agent=5,6,down inventory.wood=1 inventory.stick=1", "craft_wood_pickaxe",
-     crafted("wood_pickaxe", "wood", "stick")),
-    (f"{AT_SHOP} inventory.stone=1 inventory.stick=2", "craft_stone_pickaxe",
-     crafted("stone_pickaxe", "stone", "stick")),
+    (
+        "agent=5,6,down inventory.wood=1 inventory.stick=1",
+        "craft_wood_pickaxe",
+        crafted("wood_pickaxe", "wood", "stick"),
+    ),
+    (
+        f"{AT_SHOP} inventory.stone=1 inventory.stick=2",
+        "craft_stone_pickaxe",
+        crafted("stone_pickaxe", "stone", "stick"),
+    ),
     ("agent=6,5,left inventory.grass=1", "craft_rope", crafted("rope", "grass")),
     (f"{AT_SHOP} inventory.wood=1 inventory.rope=1", "craft_bridge", crafted("bridge", "wood", "rope")),
     # None.
@@ -425,8 +433,7 @@ def test_random_goto_has_edges_only_if_the_pose_changed(code: str, state: str, t
         assert found_edges(play.world, transition) == expected
         assert bool(lost_self_edges(play.world, transition)) == (code == "MS" and not stays)
         seen.add(stays)
-    only_one_candidate = len(play.world.goto_poses(Play(code, state).state, target)) == 1
-    assert seen == ({True} if only_one_candidate else {True, False})
+    assert seen == {True, False}
 
 
 @pytest.mark.parametrize("code", ["TS", "TP", "CS", "CP", "MS", "MP", "E"])

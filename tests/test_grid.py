@@ -499,9 +499,7 @@ def test_room_for_allows_exactly_the_clear_places(w: int, h: int, taken: list[Bl
 
 def legal_poses(taken: Sequence[Block], size: int) -> set[tuple[int, int, int]]:
     empty = interior(size) - set().union(*(block_cells(block) for block in taken))
-    return {
-        (x, y, code) for x, y in empty for code, (dx, dy) in enumerate(SCREEN_COMPASS) if (x + dx, y + dy) in empty
-    }
+    return {(x, y, code) for x, y in empty for code, (dx, dy) in enumerate(SCREEN_COMPASS) if (x + dx, y + dy) in empty}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ State = dict[str, dict[str, int]]
 Edges = set[tuple[str, str]]
 
 DATA = Path(__file__).parent / "data"
-LINES = 350
+LINES = 300
 IDS = {
     "thawing": "elden/Thawing-v0",
     "carwash": "elden/CarWash-v0",
@@ -165,7 +165,9 @@ def replay(env: WorldEnv, line: Line) -> dict[str, str]:
         found["reward"] = f"{reward}, terminated {terminated}, truncated {truncated}"
     theirs = expected_edges(line, ours)
     if theirs is not None and edges(env, info["local_graph"]) != theirs:
-        found["graph"] = f"too few {theirs - edges(env, info['local_graph'])}, too many {edges(env, info['local_graph']) - theirs}"
+        found["graph"] = (
+            f"too few {theirs - edges(env, info['local_graph'])}, too many {edges(env, info['local_graph']) - theirs}"
+        )
     return {what: how for what, how in found.items() if how is not None}
 
 
@@ -205,7 +207,7 @@ def test_the_recorded_lines_show_every_event_and_action(name: str) -> None:
 
 def test_a_broken_rule_is_caught() -> None:
     """With the car clean one step late, exactly the lines in which it becomes clean differ."""
-    lines = recorded("carwash_skills")
+    lines = [line for n, line in enumerate(recorded("carwash_skills")) if n % 4 == 0 or "car_cleaned" in line["event"]]
     wrong = replay_all(make_env("carwash_skills", car_clean_lag=1), lines)
     cleaning = {number for number, line in enumerate(lines) if "car_cleaned" in line["event"].split("+")}
     assert len(cleaning) >= 5
@@ -216,7 +218,7 @@ def test_a_broken_rule_is_caught() -> None:
 @pytest.mark.parametrize("name", ["thawing_skills", "thawing_primitives"])
 def test_other_labels_are_caught(name: str) -> None:
     """With our own labels the graphs differ, and nothing else does."""
-    lines = recorded(name)
+    lines = recorded(name)[::3]
     wrong = replay_all(make_env(name, labels="fix"), lines)
-    assert len(wrong) >= 20
+    assert len(wrong) >= 10
     assert all(found.keys() == {"graph"} for found in wrong.values())

@@ -17,8 +17,9 @@ from elden.cli import steps
 from elden.cli.console import make_console
 from elden.cli.errors import UsageError, check_range, check_seed
 from elden.cli.film import Episode, frames
-from elden.cli.summary import Film, Outcome, Summary, origin, outcome, summary_table, write_summary
+from elden.cli.summary import Film, Outcome, Summary, outcome, summary_table, write_summary
 from elden.cli.worlds import world_choice
+from elden.provenance import provenance
 from elden.worlds.base import World
 from elden.worlds.pictures import write_gif
 from elden.worlds.registry import make
@@ -71,7 +72,7 @@ class Demo:
         shown = filmed.filmed()
         write_gif(self.out / _FILM, frames(self.world, shown, self.tile, self.fps), self.fps)
         summary = Summary(
-            origin=origin(command_line),
+            origin=provenance(command_line),
             world=self.world,
             seed=self.seed,
             epsilon=self.epsilon,

@@ -1,18 +1,15 @@
 """What a demo came to: per episode and in total, as a table, as text and as JSON."""
 
 import json
-import platform
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-import jax
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-import elden
 from elden.cli.console import PIPED_WIDTH
 from elden.cli.edges import off_diagonal
 from elden.cli.film import Episode
@@ -60,27 +57,6 @@ def outcome(world: World, episode: Episode) -> Outcome:
 
 
 @dataclass(frozen=True)
-class Origin:
-    """Where a summary comes from: command line, time, versions and device."""
-
-    command: str
-    date: str
-    versions: dict[str, str]
-    device: str
-
-
-def origin(command: str) -> Origin:
-    """This program, now."""
-    device = jax.devices()[0]
-    return Origin(
-        command=command,
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions={"elden": elden.__version__, "jax": jax.__version__, "python": platform.python_version()},
-        device=f"{device.platform}: {device.device_kind}",
-    )
-
-
-@dataclass(frozen=True)
 class Film:
     """Which episode was filmed (from 1), and how many steps of it."""
 
@@ -93,7 +69,7 @@ class Film:
 class Summary:
     """A demo and all that is needed to repeat it."""
 
-    origin: Origin
+    origin: Mapping[str, str | int]
     world: World
     seed: int
     epsilon: float
@@ -126,7 +102,7 @@ class Summary:
     def to_json(self) -> dict[str, object]:
         """The summary as plain values."""
         return {
-            **asdict(self.origin),
+            **self.origin,
             "world": {"name": self.world.name, **asdict(self.world)},
             "seed": self.seed,
             "epsilon": self.epsilon,
@@ -206,9 +182,9 @@ def _event_table(summary: Summary) -> Table:
 
 def _origin_table(summary: Summary) -> Table:
     made = Table.grid(padding=(0, 2, 0, 0))
-    made.add_row("command", summary.origin.command)
-    made.add_row("date", summary.origin.date)
-    made.add_row("versions", ", ".join(f"{name} {version}" for name, version in summary.origin.versions.items()))
-    made.add_row("device", summary.origin.device)
+    made.add_row("command", str(summary.origin["command"]))
+    made.add_row("date", str(summary.origin["date"]))
+    made.add_row("versions", ", ".join(f"{name} {summary.origin[name]}" for name in ("elden", "jax", "python")))
+    made.add_row("device", str(summary.origin["device"]))
     made.add_row("seed", f"{summary.seed}, epsilon {summary.epsilon:g}")
     return made

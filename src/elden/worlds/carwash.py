@@ -356,7 +356,8 @@ class CarWash(RoomWorld):
         ]
         items = [self._sprite(named, "rag", soak=soak, clean=clean), self._sprite(named, "soap")]
         status = (
-            ("rag", f"soak {soak}/{_FULL}, clean {clean}/{_FULL}"),
+            ("soak", f"{soak}/{_FULL}"),
+            ("rag clean", f"{clean}/{_FULL}"),
             ("car", "stained" if stained else "clean"),
             ("sink", "on" if on else "off"),
         )

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from typing import get_args, get_type_hints
 
 from elden.worlds.base import World, WorldOptionError
 from elden.worlds.carwash import CarWash
@@ -44,6 +45,10 @@ def make(name: str, **options: bool | int | float | str) -> World:
         if option not in cls.option_names():
             raise WorldOptionError(f"{name} has no option {option!r}; {nearest_names(option, cls.option_names())}")
         _check_type(name, option, value, getattr(cls, option))
+        choices = get_args(get_type_hints(cls)[option])
+        if choices and value not in choices:
+            known = ", ".join(map(repr, choices))
+            raise WorldOptionError(f"{option}={value!r} given; {name} knows {known}")
     return cls(**options)  # type: ignore[arg-type]
 
 

@@ -1,0 +1,93 @@
+"""The true local graph against the simulator: interventions on every variable of sampled transitions."""
+
+import jax
+import numpy as np
+import pytest
+from cases import world_of
+
+from elden.worlds.audit import Audit, audit, reason, sample
+from elden.worlds.base import World
+from elden.worlds.labels import event_type
+
+# Long enough that the scripts get to the end of their tours.
+AUDITED = {
+    "thawing": {},
+    "thawing-path": {},
+    "thawing-primitives": {"max_steps": 100},
+    "carwash": {},
+    "carwash-path": {},
+    "carwash-lag0": {},
+    "carwash-primitives": {"max_steps": 300},
+    "minecraft": {},
+    "minecraft-path": {},
+    "minecraft-primitives": {"max_steps": 300},
+    "empty": {},
+    "chain": {},
+}
+
+OMITTED = {
+    # Another thing put where goTo would have stood, or taken from there.
+    "goto": None,
+    # Something put into the way; the agent put behind something.
+    "moved": None,
+    # Blocked with an item in hand: dropping it would have moved the item, if not the agent.
+    "blocked": {"action"},
+    # `pick` takes the rag if it is in reach, so a rag put there saves the soap; a shut fridge put around the fish.
+    "pick": {"rag.x", "rag.y", "fridge.x", "fridge.y"},
+    # The other item put on the same car or shelf cell; a car, a shelf or a shut fridge put under the front cell.
+    "drop": {"rag.x", "rag.y", "soap.x", "soap.y", "car.x", "car.y", "fridge.x", "fridge.y"},
+    # The same, where the drop itself cleans the car.
+    "car_cleaned_at_once": {"soap.x", "soap.y"},
+}
+"""Which parents outside the graph may change a child that an event of the type wrote; None: any but the action."""
+
+
+def run(case: str) -> Audit:
+    world: World = world_of(case, **AUDITED[case])
+    return audit(world, sample(world, jax.random.key(0), per_event=12), jax.random.key(1), draws=3)
+
+
+@pytest.mark.parametrize("case", AUDITED)
+def test_graph_agrees_with_interventions(case: str) -> None:
+    found = run(case)
+    seen = 0
+    for report in found.reports:
+        seen += report.transitions > 0
+        exact = report.event not in ("goto", "blocked")
+        if exact:
+            assert report.confirmed == report.claimed, report
+        else:
+            assert report.confirmed >= 0.85 * report.claimed, report
+        allowed = OMITTED.get(report.event, set())
+        parents = {parent for _, parent in report.omitted}
+        assert parents <= (allowed if allowed is not None else parents - {"action"}), report
+    # With lag 0 the wet rag never lies on the stained car, except in states made by hand.
+    assert seen == len(found.reports) - (case == "carwash-lag0")
+    why = [reason(found, index, child, parent) for index, child, parent, _ in found.unconfirmed()]
+    assert "unexplained" not in why
+
+
+def test_a_false_claim_and_a_missing_one_are_found() -> None:
+    """The authors' labels have known defects: the audit must find them."""
+    world = world_of("thawing", labels="authors")
+    found = audit(world, sample(world, jax.random.key(0), per_event=12), jax.random.key(1), draws=3)
+    by_event = {report.event: report for report in found.reports}
+    # A failed drop is labelled, though nothing would have changed the fish.
+    assert by_event["drop_tried"].confirmed < by_event["drop_tried"].claimed
+    # The door decides whether a pick succeeds, and is not labelled.
+    assert ("fish.x", "fridge.open") in by_event["pick"].omitted
+    why = {reason(found, index, child, parent) for index, child, parent, _ in found.unconfirmed()}
+    assert "unexplained" in why
+
+
+def test_events_have_types() -> None:
+    assert event_type("blocked:sink:x:fish") == "blocked"
+    assert event_type("turn") == "turn"
+    names = {event_type(event) for event in world_of("carwash").book.events}
+    assert names == {"goto", "toggle", "pick", "drop", "soak_rose", "car_cleaned", "clean_rose"}
+
+
+def test_sample_has_every_event() -> None:
+    world = world_of("thawing")
+    samples = sample(world, jax.random.key(0), per_event=5)
+    assert np.all(samples.events.sum(axis=0) >= 5)
