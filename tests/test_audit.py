@@ -47,7 +47,10 @@ def run(case: str) -> Audit:
     return audit(world, sample(world, jax.random.key(0), per_event=12), jax.random.key(1), draws=3)
 
 
-@pytest.mark.parametrize("case", AUDITED)
+SLOW = ("carwash-path", "carwash-lag0", "minecraft-path")
+
+
+@pytest.mark.parametrize("case", [pytest.param(one, marks=pytest.mark.slow) if one in SLOW else one for one in AUDITED])
 def test_graph_agrees_with_interventions(case: str) -> None:
     found = run(case)
     seen = 0

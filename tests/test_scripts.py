@@ -46,7 +46,10 @@ def play(world: World, num_envs: int, length: int, epsilon: jax.Array, key: jax.
     return jax.vmap(world.solvable)(start), success, jnp.sum(events, axis=0), jnp.sum(edges, axis=0)
 
 
-@pytest.mark.parametrize("case", PLAYED)
+SLOW = ("carwash-path", "carwash-lag0", "minecraft-path")
+
+
+@pytest.mark.parametrize("case", [pytest.param(one, marks=pytest.mark.slow) if one in SLOW else one for one in PLAYED])
 def test_script_solves_the_world_and_shows_every_edge(case: str) -> None:
     world = world_of(case, **PLAYED[case])
     num_envs = 20_000 // max(100, world.max_steps)

@@ -236,3 +236,48 @@ def carwash_states(world: CarWash, num_states: int, seed: int) -> Values:
             put(f"{item}.{axis}", np.where(held, hand, lying))
     legal = in_chunks(judge(world, "legal"), values)
     return values[legal][:num_states]
+
+
+# Minecraft: exhaustive search from random legal states.
+
+MINECRAFT = [
+    Minecraft(size=9, wood=4, grass=1),
+    Minecraft(size=9, wood=4, grass=1, goto="path"),
+    Minecraft(size=9, wood=4, grass=1, profile="primitives"),
+]
+AROUND_GEM = ((-1, 0), (0, -1), (1, 0), (0, 1))
+
+
+def minecraft_values(
+    world: Minecraft, agent: tuple[int, int, int], stock: dict[str, int], **things: XY
+) -> Values:
+    """The variables of a state from what is there; what is not named is gone, or is 0."""
+    table = {"agent.x": agent[0], "agent.y": agent[1], "agent.dir": agent[2]}
+    table |= {f"inventory.{name}": stock.get(name, 0) for name in COUNTERS}
+    for thing in world.things:
+        x, y = things.get(thing, (0, 0))
+        table |= {f"{thing}.x": x, f"{thing}.y": y}
+    assert set(things) <= set(world.things)
+    return np.array([table[name] for name in world.all_factors.variable_names], np.int32)
+
+
+def crowded_state(world: Minecraft, rng: np.random.Generator, most_waters: int = 4) -> Values:
+    """A few things crowded into a corner with the agent among them, so that they shut each other in."""
+    spots = [(int(x), int(y)) for x, y in rng.permutation(list(product(range(1, 4), range(1, 5))))]
+    gem = spots.pop()
+    things = {"gem": gem}
+    around = [(gem[0] + dx, gem[1] + dy) for dx, dy in AROUND_GEM]
+    if rng.random() < 0.8:
+        for k, cell in enumerate(around[:most_waters]):
+            if min(cell) > 0 and rng.random() < 0.9:
+                things[f"water{k}"] = cell
+                spots = [spot for spot in spots if spot != cell]
+    chances = {"grass0": 0.5, "wood0": 0.8, "wood1": 0.8, "wood2": 0.4, "stone0": 0.7, "workshop": 1.0}
+    for thing, chance in chances.items():
+        if spots and rng.random() < chance:
+            things[thing] = spots.pop()
+    agent = min(spots, key=sum, default=(6, 6))
+    likely = {"wood": 0.4, "grass": 0.2, "stick": 0.3, "stone": 0.2, "wood_pickaxe": 0.4, "stone_pickaxe": 0.2}
+    likely |= {"rope": 0.2, "bridge": 0.4}
+    stock = {name: int(rng.integers(1, 3)) for name, chance in likely.items() if rng.random() < chance}
+    return minecraft_values(world, (*agent, int(rng.integers(4))), stock, **things)

@@ -105,15 +105,17 @@ def sample(
     num_envs = max(1, steps // max(world.max_steps, 100))
     length = steps // num_envs
     states, actions, events = jax.jit(partial(_play, world, num_envs, length, epsilon))(key)
-    flat = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), (states, actions, events))
-    states, actions, events = flat
+    flat: tuple[WorldState, Array, Array] = jax.tree.map(
+        lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (states, actions, events)
+    )
+    happened = np.asarray(flat[2])
     rng = np.random.default_rng(int(jax.random.randint(key, (), 0, 2**30)))
     chosen: set[int] = set()
-    for column in events.T:
-        happened = np.flatnonzero(column)
-        chosen.update(rng.permutation(happened)[:per_event].tolist())
+    for column in happened.T:
+        chosen.update(rng.permutation(np.flatnonzero(column))[:per_event].tolist())
     index = np.array(sorted(chosen))
-    return Sampled(jax.tree.map(lambda leaf: jnp.asarray(leaf[index]), states), actions[index], events[index])
+    picked: WorldState = jax.tree.map(lambda leaf: leaf[index], flat[0])
+    return Sampled(picked, np.asarray(flat[1])[index], happened[index])
 
 
 def _play(

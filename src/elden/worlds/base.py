@@ -1,9 +1,9 @@
 """What every world is: pure functions on one frozen state, and a description of what the state is made of."""
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import ClassVar, Literal, TypeAlias
 
 import jax
@@ -404,11 +404,11 @@ class World(abc.ABC):
             values = jnp.asarray(self.all_factors.from_named(named))
         except ValueError as error:
             raise ImpossibleStateError(f"{self.name}: {error}") from None
-        broken = jax.jit(self._violations)(self.unpack(values))
-        wrong = [sentence for sentence, is_so in broken.items() if bool(is_so)]
+        state, broken = _compiled_begin(self)(values, jnp.asarray(succeeded))
+        wrong = [sentence for sentence, is_so in jax.device_get(broken).items() if is_so]
         if wrong:
             raise ImpossibleStateError(f"{self.name}: impossible state: {'; '.join(wrong)}")
-        return self.begin(values, succeeded)
+        return state
 
     def scene(self, state: WorldState) -> Scene:
         """What a picture of this state shows."""
@@ -418,6 +418,21 @@ class World(abc.ABC):
     def option_names(cls) -> tuple[str, ...]:
         """The names of the options."""
         return tuple(option.name for option in fields(cls) if option.init)
+
+
+_Begin: TypeAlias = Callable[[Num[Array, " value"], Bool[Array, ""]], tuple[WorldState, dict[str, Bool[Array, ""]]]]
+
+
+@lru_cache(maxsize=64)
+def _compiled_begin(world: World) -> _Begin:
+    """The start of an episode from given variables and what is wrong with them, compiled once for equal worlds."""
+
+    def begin(
+        values: Num[Array, " value"], succeeded: Bool[Array, ""]
+    ) -> tuple[WorldState, dict[str, Bool[Array, ""]]]:
+        return world.begin(values, succeeded), world._violations(world.unpack(values))
+
+    return jax.jit(begin)
 
 
 _Attempt: TypeAlias = tuple[Key[Array, ""], Num[Array, " value"], Bool[Array, ""]]

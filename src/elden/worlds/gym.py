@@ -281,7 +281,7 @@ class WorldVectorEnv(_Face, _VectorEnv):
         return [self.world.to_named(state) for state in self._single_states()]
 
     def _single_states(self) -> list[WorldState]:
-        states = jax.device_get(self._current())
+        states = self._current()
         return [jax.tree.map(lambda leaf, i=i: leaf[i], states) for i in range(self.num_envs)]
 
     def _current(self) -> WorldState:

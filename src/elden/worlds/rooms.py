@@ -176,7 +176,7 @@ class RoomWorld(World):
     def _goto_step(self, key: Key[Array, ""], view: View, action: Scalar) -> tuple[View, dict[str, Flag]]:
         """The agent after a goTo action, and the goTo events."""
         hits = {name: action == self.action(f"goto_{name}") for name in self.targets}
-        target, chosen = self._target_rect(view, list(hits.values())), grid.any_of(list(hits.values()))
+        target, chosen = self._rect_of(view, hits), grid.any_of(list(hits.values()))
         old = self.pose(view)
         new, found = self._go(key, view, target)
         moved = Pose(*(jnp.where(chosen, a, b) for a, b in zip(new, old, strict=True)))
@@ -385,22 +385,27 @@ class RoomWorld(World):
     def _script(self, key: Key[Array, ""], view: View) -> Scalar:
         return self._resolve(view, self._plan(key, view))
 
+    @property
+    def _landmarks(self) -> tuple[str, ...]:
+        """What a script can walk to: the targets of goTo and the furniture that is none."""
+        return (*self.targets, *(name for name in self.furniture if name not in self.targets))
+
     def _go_code(self, name: str) -> int:
-        return -1 - self.targets.index(name)
+        return -1 - self._landmarks.index(name)
 
     def _resolve(self, view: View, code: Scalar) -> Scalar:
         """The action for a code."""
         if not self.skilled:
-            target = self._target_rect(view, [code == self._go_code(name) for name in self.targets])
+            target = self._rect_of(view, {name: code == self._go_code(name) for name in self._landmarks})
             return jnp.where(code < 0, self._walk_to(view, target), code)
         for name in self.targets:
             code = jnp.where(code == self._go_code(name), int32(self.action(f"goto_{name}")), code)
         return code
 
-    def _target_rect(self, view: View, hits: Sequence[Flag]) -> Rect:
-        """The block of the one target that is hit; empty where none is."""
+    def _rect_of(self, view: View, hits: dict[str, Flag]) -> Rect:
+        """The block of the one thing that is hit; empty where none is."""
         rect = Rect(int32(0), int32(0), int32(0), int32(0))
-        for name, hit in zip(self.targets, hits, strict=True):
+        for name, hit in hits.items():
             parts = zip(self.rect(view, name), rect, strict=True)
             rect = Rect(*(jnp.where(hit, new, old) for new, old in parts))
         return rect
@@ -427,7 +432,7 @@ class RoomWorld(World):
         and differs between layouts.
         """
         deal = (elapsed // 16) * 7 + sum((view[name] for name in xy(next(iter(self.furniture)))), int32(0)) * 3
-        goals = (*self.targets, "wall")
+        goals = (*self._landmarks, "wall")
         goal = deal % len(goals)
         carry = (deal // len(goals)) % (len(self.items) + 1)
         wanders = jax.random.randint(key, (), 0, 3, jnp.int32)
@@ -437,7 +442,7 @@ class RoomWorld(World):
             code = jnp.where(goal == k, self._bump(key, view, name), code)
         for k, item in enumerate(self.items):
             drop = self.action(f"drop_{item}")
-            aims = goal == self.targets.index(item)
+            aims = goal == goals.index(item)
             wanted = (carry == k) & ~aims
             on_floor = ~grid.any_of([self.lies_on(view, item, name) for name in self.furniture])
             held = self.carried(view, item)
