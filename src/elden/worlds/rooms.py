@@ -431,10 +431,11 @@ class RoomWorld(World):
         down what is not wanted, walk there, then step against it or drop the item on it. The choice changes with time
         and differs between layouts.
         """
-        deal = (elapsed // 16) * 7 + sum((view[name] for name in xy(next(iter(self.furniture)))), int32(0)) * 3
         goals = (*self._landmarks, "wall")
-        goal = deal % len(goals)
-        carry = (deal // len(goals)) % (len(self.items) + 1)
+        anchor = self.cell(view, next(iter(self.furniture)))
+        turn = elapsed // 16 + 3 * anchor.x + 5 * anchor.y
+        goal = turn % len(goals)
+        carry = (turn // len(goals) + anchor.x) % (len(self.items) + 1)
         wanders = jax.random.randint(key, (), 0, 3, jnp.int32)
         clear = self.free(view, self.front(view))
         code = wanders
