@@ -255,8 +255,8 @@ def test_elapsed_fraction() -> None:
         ("thawing", {"labels": "mine"}, "'fix', 'authors'"),
         ("thawing", {"goto": "fly"}, "'path'"),
         ("thawing", {"sise": 9}, "did you mean 'size'"),
-        ("thawing", {"size": "9"}, "takes a int"),
-        ("thawing", {"size": True}, "takes a int"),
+        ("thawing", {"size": "9"}, "takes an integer"),
+        ("thawing", {"size": True}, "takes an integer"),
     ],
 )
 def test_bad_options_are_refused(name: str, options: dict[str, str | int | bool], words: str) -> None:

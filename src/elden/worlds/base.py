@@ -274,9 +274,13 @@ class World(abc.ABC):
         return self.begin(values)
 
     def begin(self, values: Num[Array, " value"], succeeded: bool | Bool[Array, ""] = False) -> WorldState:
-        """Start an episode from given variables. They are taken as they are: `from_named` checks."""
+        """Start an episode from given variables. They are taken as they are: `from_named` checks.
+
+        Stages that hold in the given state count as reached; success, the last of them, does not: it comes from a step.
+        """
         latched = jnp.asarray(succeeded)
-        stages = jnp.stack(self._stages(self.unpack(values), None))
+        *before, _ = self._stages(self.unpack(values), None)
+        stages = jnp.stack([*before, jnp.asarray(False)])
         return WorldState(values, jnp.int32(0), latched, stages | latched)
 
     def step(self, key: Key[Array, ""], state: WorldState, action: Int[Array, ""]) -> tuple[WorldState, Transition]:

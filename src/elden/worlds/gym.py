@@ -20,16 +20,18 @@ from jaxtyping import Array, Bool, Int, Key, UInt8
 
 from elden.factors import Factors, Sample
 from elden.worlds import pictures
-from elden.worlds.base import Named, Transition, World, WorldState
+from elden.worlds.base import Transition, World, WorldState
 from elden.worlds.registry import make, nearest_names
 
 Info: TypeAlias = dict[str, Any]
 Option: TypeAlias = bool | int | float | str
 
 if TYPE_CHECKING:
-    _Env = gymnasium.Env[Sample, int | np.integer[Any]]
+    Action: TypeAlias = int | np.integer[Any]
+    _Env = gymnasium.Env[Sample, Action]
     _VectorEnv = gymnasium.vector.VectorEnv[Sample, Int[np.ndarray, " env"], np.ndarray]
 else:
+    Action = int | np.integer
     _Env, _VectorEnv = gymnasium.Env, gymnasium.vector.VectorEnv
 
 _RENDER_MODES = ("rgb_array", "ansi")
@@ -78,16 +80,32 @@ def _check_render_mode(mode: str | None) -> None:
 def _check_reset_options(options: Mapping[str, Any]) -> None:
     for name in options:
         if name not in _RESET_OPTIONS:
-            raise ValueError(f"reset has no option {name!r}; {nearest_names(name, _RESET_OPTIONS)}")
+            raise ValueError(f"reset has no option {name!r}; {nearest_names(str(name), _RESET_OPTIONS)}")
+    if "solvable" in options:
+        _flag("solvable", options["solvable"])
     if "succeeded" in options and "state" not in options:
         raise ValueError("reset option 'succeeded' only goes with 'state'")
     if "solvable" in options and "state" in options:
         raise ValueError("reset options 'solvable' and 'state' exclude each other: a given state is not drawn")
 
 
+def _flag(option: str, given: object) -> bool:
+    """A yes or no of the user's; anything else is refused."""
+    if not isinstance(given, bool | np.bool_):
+        raise ValueError(f"reset option {option}={given!r} given; it is True or False")
+    return bool(given)
+
+
 def _info(graph: np.ndarray, stages: np.ndarray, success: np.ndarray | bool) -> Info:
     count = np.sum(stages, axis=-1, dtype=np.int64)
     return {"local_graph": graph, "stages": stages, "stage": count if count.ndim else int(count), "success": success}
+
+
+def _start(world: World, named: object, succeeded: object) -> WorldState:
+    """The start of an episode from a state as a user gave it."""
+    if not isinstance(named, Mapping):
+        raise ValueError(f"reset option state={named!r} given; it is a dict entity -> variable -> value")
+    return world.from_named(named, _flag("succeeded", succeeded))
 
 
 def _frame(world: World, state: WorldState, mode: str) -> UInt8[np.ndarray, "height width 3"] | str:
@@ -159,7 +177,7 @@ class WorldEnv(_Face, _Env):
         _check_reset_options(asked)
         given = None
         if "state" in asked:
-            given = self.world.from_named(asked["state"], bool(asked.get("succeeded", False)))
+            given = _start(self.world, asked["state"], asked.get("succeeded", False))
         super().reset(seed=seed)
         self._key, layout_key = jax.random.split(jax.random.key(int(self.np_random.integers(2**31))))
         solvable = bool(asked.get("solvable", self.world.solvable_only))
@@ -167,7 +185,7 @@ class WorldEnv(_Face, _Env):
         self._over = False
         return self._observation(), _info(self._identity(), *self._progress())
 
-    def step(self, action: int | np.integer[Any]) -> tuple[Sample, float, bool, bool, Info]:
+    def step(self, action: Action) -> tuple[Sample, float, bool, bool, Info]:
         """Take one action."""
         if self._state is None or self._key is None:
             raise gymnasium.error.ResetNeeded("call reset() before step()")
@@ -180,7 +198,7 @@ class WorldEnv(_Face, _Env):
         self._state, transition = _compiled_step(self.world)(step_key, self._state, jnp.int32(action))
         terminated, truncated = bool(transition.terminated), bool(transition.truncated)
         self._over = terminated or truncated
-        info = _info(np.asarray(transition.graph), *self._progress())
+        info = _info(np.array(transition.graph), *self._progress())
         return self._observation(), float(transition.reward), terminated, truncated, info
 
     def render(self) -> Any:
@@ -204,7 +222,7 @@ class WorldEnv(_Face, _Env):
 
     def _progress(self) -> tuple[np.ndarray, bool]:
         state = self._current()
-        return np.asarray(state.stages), bool(state.succeeded)
+        return np.array(state.stages), bool(state.succeeded)
 
 
 class WorldVectorEnv(_Face, _VectorEnv):
@@ -266,8 +284,8 @@ class WorldVectorEnv(_Face, _VectorEnv):
         info = _with_masks(_info(graph, *self._progress()), np.ones(self.num_envs, bool))
         if done.any():
             info |= self._final(transition, done)
-        reward = np.asarray(transition.reward, np.float64)
-        return self._observation(), reward, np.asarray(transition.terminated), np.asarray(transition.truncated), info
+        reward = np.array(transition.reward, np.float64)
+        return self._observation(), reward, np.array(transition.terminated), np.array(transition.truncated), info
 
     def render(self) -> tuple[Any, ...] | None:
         """One frame for each environment."""
@@ -294,31 +312,47 @@ class WorldVectorEnv(_Face, _VectorEnv):
 
     def _progress(self) -> tuple[np.ndarray, np.ndarray]:
         states = self._current()
-        return np.asarray(states.stages), np.asarray(states.succeeded)
+        return np.array(states.stages), np.array(states.succeeded)
 
     def _numbers(self, seed: int | Sequence[int | None] | None) -> list[int]:
-        """A number for each environment, drawn from a generator of its own seed: as the single environment does."""
+        """A number for each environment, drawn from a generator of its own seed: as the single environment does.
+
+        Later resets without a seed draw from the generator of the first seed.
+        """
         if seed is None:
             return [int(number) for number in self.np_random.integers(2**31, size=self.num_envs)]
-        seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int | np.integer) else list(seed)
+        single = isinstance(seed, int | np.integer)
+        seeds = [int(seed) + i for i in range(self.num_envs)] if single else list(seed)
         if len(seeds) != self.num_envs:
             raise ValueError(f"{len(seeds)} seeds given for {self.num_envs} environments")
-        if isinstance(seed, int | np.integer):
-            super().reset(seed=int(seed))
-        return [int(gymnasium.utils.seeding.np_random(one)[0].integers(2**31)) for one in seeds]
+        plain = [None if one is None else int(one) for one in seeds]
+        generators = [gymnasium.utils.seeding.np_random(one)[0] for one in plain]
+        if plain[0] is not None:
+            super().reset(seed=plain[0])
+        return [int(generator.integers(2**31)) for generator in generators]
 
     def _given(self, asked: Mapping[str, Any]) -> WorldState:
         """The given states, checked one by one."""
-        named: Named | Sequence[Named] = asked["state"]
-        states = [named] * self.num_envs if isinstance(named, Mapping) else list(named)
-        flag: bool | Sequence[bool] = asked.get("succeeded", False)
-        flags = [flag] * self.num_envs if isinstance(flag, bool | np.bool_) else list(flag)
-        if len(states) != self.num_envs or len(flags) != self.num_envs:
-            given = f"{len(states)} states and {len(flags)} 'succeeded'"
-            raise ValueError(f"{given} given for {self.num_envs} environments")
-        singles = [self.world.from_named(one, bool(done)) for one, done in zip(states, flags, strict=True)]
+        states = self._for_each("state", asked["state"], Mapping)
+        flags = self._for_each("succeeded", asked.get("succeeded", False), (bool, np.bool_))
+        singles = []
+        for index, (named, succeeded) in enumerate(zip(states, flags, strict=True)):
+            try:
+                singles.append(_start(self.world, named, succeeded))
+            except ValueError as error:
+                raise type(error)(f"environment {index}: {error}") from None
         stacked: WorldState = jax.tree.map(lambda *leaves: jnp.stack(leaves), *singles)
         return stacked
+
+    def _for_each(self, option: str, given: object, single: type | tuple[type, ...]) -> list[object]:
+        """One value for each environment: the same for all, or a sequence of them."""
+        if isinstance(given, single):
+            return [given] * self.num_envs
+        if not isinstance(given, Sequence | np.ndarray) or isinstance(given, str):
+            raise ValueError(f"reset option {option}={given!r} given; it is one value for all, or a sequence of values")
+        if len(given) != self.num_envs:
+            raise ValueError(f"{len(given)} values of {option!r} given for {self.num_envs} environments")
+        return list(given)
 
     def _checked(self, actions: Int[np.ndarray, " env"]) -> Int[Array, " env"]:
         given = np.asarray(actions)

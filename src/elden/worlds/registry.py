@@ -25,7 +25,7 @@ def nearest_names(given: str, known: Iterable[str]) -> str:
 def world_class(name: str) -> type[World]:
     """The class of a world; an unknown name is refused with the nearest ones."""
     if name not in WORLDS:
-        raise ValueError(f"no world {name!r}; {nearest_names(name.lower(), WORLDS)}")
+        raise ValueError(f"no world {name!r}; {nearest_names(str(name).lower(), WORLDS)}")
     return WORLDS[name]
 
 
@@ -56,5 +56,5 @@ def _check_type(world: str, option: str, given: object, default: object) -> None
     """Options have plain types, that of their default; a bool is not an int here."""
     fits = type(given) is type(default) or (type(default) is float and type(given) is int)
     if not fits:
-        kind = type(default).__name__
-        raise WorldOptionError(f"{world}: option {option}={given!r} given; it takes a {kind}, such as {default!r}")
+        kinds = {bool: "True or False", int: "an integer", float: "a number", str: "a word"}
+        raise WorldOptionError(f"{world}: option {option}={given!r} given; it takes {kinds[type(default)]}, not that")
