@@ -12,10 +12,10 @@ import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-jax.config.update("jax_num_cpu_devices", 2)
-jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_num_cpu_devices", 2)  # type: ignore[no-untyped-call]
+jax.config.update("jax_numpy_dtype_promotion", "strict")  # type: ignore[no-untyped-call]
 # The suite compiles much and runs little.
-jax.config.update("jax_disable_most_optimizations", True)
+jax.config.update("jax_disable_most_optimizations", True)  # type: ignore[no-untyped-call]
 
 install_import_hook("elden", "beartype.beartype")
 

@@ -772,8 +772,8 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("thawing", {"size": 10.0}, "option size=10.0 given; it takes a"),
     ("thawing", {"size": None}, "option size=None given; it takes a"),
     ("thawing", {"max_steps": True}, "option max_steps=True given; it takes a"),
-    ("thawing", {"terminate_on_success": 1}, "option terminate_on_success=1 given; it takes a bool"),
-    ("thawing", {"profile": 1}, "option profile=1 given; it takes a str"),
+    ("thawing", {"terminate_on_success": 1}, "option terminate_on_success=1 given; it takes True or False"),
+    ("thawing", {"profile": 1}, "option profile=1 given; it takes a word"),
     ("thawing", {"profile": "skill"}, "profile='skill' given; thawing knows 'skills', 'primitives'"),
     ("empty", {"profile": "skills"}, "profile='skills' given; empty knows 'primitives'"),
     ("thawing", {"labels": "theirs"}, "labels='theirs' given; thawing knows 'fix', 'authors'"),
@@ -1006,8 +1006,8 @@ def test_refusals_of_the_vector_form_change_nothing() -> None:
     bad = changed(states[1], agent={"x": 0})
     mistakes: list[tuple[dict[str, Any], str]] = [
         *reset_mistakes(states),
-        ({"state": states[:2]}, "2 states and 3 'succeeded' given for 3 environments"),
-        ({"state": states, "succeeded": [True]}, "3 states and 1 'succeeded' given for 3 environments"),
+        ({"state": states[:2]}, "2 values of 'state' given for 3 environments"),
+        ({"state": states, "succeeded": [True]}, "1 values of 'succeeded' given for 3 environments"),
         ({"state": [states[0], bad, states[2]]}, "the agent stands outside the walls"),
         ({"state": bad}, "the agent stands outside the walls"),
     ]

@@ -473,7 +473,7 @@ def _check_shape(what: str, shape: tuple[int, ...], expected: tuple[int, ...]) -
 def _index(what: str, name: str, known: Sequence[str]) -> int:
     if name in known:
         return known.index(name)
-    near = difflib.get_close_matches(name, known)
+    near = difflib.get_close_matches(str(name), known)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {', '.join(known)}"
     raise ValueError(f"unknown {what} {name!r}; {hint}")
 

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Int, Key, UInt8
 
 from elden.factors import Factors, Sample
 from elden.worlds import pictures
-from elden.worlds.base import Transition, World, WorldState
+from elden.worlds.base import ImpossibleStateError, Transition, World, WorldState
 from elden.worlds.registry import make, nearest_names
 
 Info: TypeAlias = dict[str, Any]
@@ -104,7 +104,9 @@ def _info(graph: np.ndarray, stages: np.ndarray, success: np.ndarray | bool) -> 
 def _start(world: World, named: object, succeeded: object) -> WorldState:
     """The start of an episode from a state as a user gave it."""
     if not isinstance(named, Mapping):
-        raise ValueError(f"reset option state={named!r} given; it is a dict entity -> variable -> value")
+        raise ImpossibleStateError(
+            f"{world.name}: reset option state={named!r} given; it is a dict entity -> variable -> value"
+        )
     return world.from_named(named, _flag("succeeded", succeeded))
 
 
@@ -321,10 +323,12 @@ class WorldVectorEnv(_Face, _VectorEnv):
         """
         if seed is None:
             return [int(number) for number in self.np_random.integers(2**31, size=self.num_envs)]
-        single = isinstance(seed, int | np.integer)
-        seeds = [int(seed) + i for i in range(self.num_envs)] if single else list(seed)
+        seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int | np.integer) else list(seed)
         if len(seeds) != self.num_envs:
             raise ValueError(f"{len(seeds)} seeds given for {self.num_envs} environments")
+        for one in seeds:
+            if one is not None and not isinstance(one, int | np.integer):
+                raise gymnasium.error.Error(f"seed {one!r} given; seeds are integers, or None")
         plain = [None if one is None else int(one) for one in seeds]
         generators = [gymnasium.utils.seeding.np_random(one)[0] for one in plain]
         if plain[0] is not None:
@@ -349,7 +353,9 @@ class WorldVectorEnv(_Face, _VectorEnv):
         if isinstance(given, single):
             return [given] * self.num_envs
         if not isinstance(given, Sequence | np.ndarray) or isinstance(given, str):
-            raise ValueError(f"reset option {option}={given!r} given; it is one value for all, or a sequence of values")
+            kind = ImpossibleStateError if option == "state" else ValueError
+            name = self.world.name
+            raise kind(f"{name}: reset option {option}={given!r} given; it is one for all, or a sequence of them")
         if len(given) != self.num_envs:
             raise ValueError(f"{len(given)} values of {option!r} given for {self.num_envs} environments")
         return list(given)
