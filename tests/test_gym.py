@@ -758,6 +758,7 @@ REFUSED: list[tuple[str, str, str]] = [
     ("each succeeded ", VALUE, "succeeded"),
     ("solvable ", VALUE, "solvable"),
     ("option ", VALUE, "reset has no option 1"),
+    ("seed with", "Error", "seeds are integers"),
     ("seed ", "Error", "Seed must be a python integer"),
 ]
 """How a call's name begins -> the error, and a part of its message."""
