@@ -721,7 +721,7 @@ vector = {
     "each succeeded 'no'": lambda envs: envs.reset(options={"state": states, "succeeded": "no"}),
     "each succeeded 2": lambda envs: envs.reset(options={"state": states, "succeeded": 2}),
     "each succeeded None": lambda envs: envs.reset(options={"state": states, "succeeded": None}),
-    "seed with 1.5": lambda envs: envs.reset(seed=[1, 2, 1.5]),
+    "each seed 1.5": lambda envs: envs.reset(seed=[1, 2, 1.5]),
 }
 found = {}
 for calls, maker, action in ((single, make, 0), (vector, make_vec, np.zeros(3, int))):
@@ -758,7 +758,7 @@ REFUSED: list[tuple[str, str, str]] = [
     ("each succeeded ", VALUE, "succeeded"),
     ("solvable ", VALUE, "solvable"),
     ("option ", VALUE, "reset has no option 1"),
-    ("seed with", "Error", "seeds are integers"),
+    ("each seed", "Error", "seeds are integers"),
     ("seed ", "Error", "Seed must be a python integer"),
 ]
 """How a call's name begins -> the error, and a part of its message."""
