@@ -74,9 +74,9 @@ class Transition:
         events: Which of `World.book.events` happened.
     """
 
-    obs: Num[Array, "*batch var"]
+    obs: Num[Array, "*batch width"]
     action: Int[Array, "*batch"]
-    next_obs: Num[Array, "*batch var"]
+    next_obs: Num[Array, "*batch width"]
     reward: Float[Array, "*batch"]
     terminated: Bool[Array, "*batch"]
     truncated: Bool[Array, "*batch"]
@@ -239,7 +239,7 @@ class World(abc.ABC):
         view: View = {}
         for index, (name, variable) in enumerate(zip(factors.variable_names, factors.variables, strict=True)):
             part = values[factors.flat_slice(index)]
-            view[name] = part if getattr(variable.kind, "size", 1) > 1 else part[0]
+            view[name] = part if variable.kind.size > 1 else part[0]
         return view
 
     def pack(self, view: View) -> Num[Array, " value"]:
@@ -351,7 +351,7 @@ class World(abc.ABC):
         following: WorldState = jax.lax.cond(jnp.any(done), renew, lambda states: states, stepped)
         return following, transition
 
-    def observe(self, state: WorldState) -> Num[Array, " var"]:
+    def observe(self, state: WorldState) -> Num[Array, " width"]:
         """The flat observation, as `factors` lays it out."""
         return state.values[: self.factors.width]
 

@@ -60,7 +60,7 @@ class CarWash(RoomWorld):
     reserved_actions: bool = False
     """Add the two actions of the original skill set that do nothing (12 instead of 10; `skills` only)."""
 
-    smallest_size: ClassVar[int] = 8
+    smallest_size: ClassVar[int] = 7
     furniture: ClassVar[dict[str, tuple[int, int]]] = {
         "shelf": (2, 3),
         "car": (3, 2),

@@ -20,7 +20,8 @@ class Empty(RoomWorld):
     """An empty room: the agent starts at (1, 1) facing right, the goal is the opposite corner and is not observed.
 
     *State.* agent (x, y, dir). *Actions.* left, right, forward. *Success.* The agent enters the goal, latched: the
-    reward is then paid on every later step, wherever the agent is.
+    reward is then paid on every later step, wherever the agent is. The original has no labels: `labels="authors"` gives
+    the same graph as "fix".
     """
 
     name: ClassVar[str] = "empty"
@@ -65,6 +66,9 @@ class Empty(RoomWorld):
 
     def _solvable(self, view: View) -> Flag:
         return jnp.asarray(True)
+
+    def _block_parents(self, obstacle: str) -> tuple[str, ...]:
+        return ("agent.dir",)
 
     @cached_property
     def book(self) -> RuleBook:

@@ -48,8 +48,8 @@ def event_type(event: str) -> str:
 class RuleBook:
     """All rules of a world, and the local graph they give.
 
-    The graph is assembled as bit sets: one row of bits per child, a select and an or for each (rule, child) pair,
-    and one unpacking at the end. Its cost hardly depends on how many rules a world has.
+    The graph is assembled as bit sets: one row of bits per child, a select and an or of a word or two for each
+    (rule, child) pair, and one unpacking at the end.
     """
 
     factors: Factors

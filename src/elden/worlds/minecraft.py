@@ -14,7 +14,7 @@ from elden.worlds import grid, minecraft_plan
 from elden.worlds.base import Named, View, World, WorldOptionError, WorldState
 from elden.worlds.grid import Cell, Compass, Flag, Pose, Rect, Scalar, Slot, int32
 from elden.worlds.labels import Fired, Rule, RuleBook
-from elden.worlds.minecraft_plan import Stock
+from elden.worlds.minecraft_plan import Land, Stock
 from elden.worlds.pictures import Scene, Sprite
 from elden.worlds.rooms import AGENT, AXES, GoTo, Profile, number, pick_action, xy
 
@@ -384,10 +384,9 @@ class Minecraft(World):
 
     def _solvable(self, view: View) -> Flag:
         """Whether some plan works: see `minecraft_plan`."""
-        cells = self._cells(view)
-        stock = Stock(*(view[f"inventory.{name}"] for name in Stock._fields))
         kinds = tuple(kind_of(thing) for thing in self.things)
-        return minecraft_plan.solvable(cells, stock, kinds, self.cell(view, "agent"), self._on_foot, self.size)
+        land = Land(self._cells(view), kinds, self.cell(view, "agent"), self._on_foot, self.size)
+        return minecraft_plan.solvable(land, Stock(*(view[f"inventory.{name}"] for name in Stock._fields)))
 
     def _cells(self, view: View) -> Cell:
         """The cells of all things, stacked."""
@@ -451,13 +450,20 @@ class Minecraft(World):
         return jnp.where(have[part], craft, get[part])
 
     def _get(self, view: View, kind: str, accessible: Bool[Array, " thing"]) -> Scalar:
-        """USE a thing of this kind, or go to the one that this layout's own order puts first.
+        """Get a thing of this kind; if none can be come to, any grass or wood: that may open the way."""
+        code, found = self._pick_of(view, (kind,), accessible)
+        soft, _ = self._pick_of(view, ("grass", "wood"), accessible)
+        return jnp.where(found, code, soft)
+
+    def _pick_of(self, view: View, kinds: tuple[str, ...], accessible: Bool[Array, " thing"]) -> tuple[Scalar, Flag]:
+        """USE a thing of these kinds, or go to the one that this layout's own order puts first; and whether one is
+        accessible.
 
         The order depends on what never moves, so it holds for an episode and differs between layouts: in the long
         run every thing gets its turn.
         """
         mix = 7 * view["workshop.x"] + 11 * view["workshop.y"]
-        members = [thing for thing in self.things if kind_of(thing) == kind]
+        members = [thing for thing in self.things if kind_of(thing) in kinds]
         best, code = int32(10_000), int32(-1 - self.things.index(members[0]))
         for k, thing in enumerate(members):
             index = self.things.index(thing)
@@ -465,7 +471,7 @@ class Minecraft(World):
             better = (rank < best) & (view[f"{thing}.x"] > 0)
             best, code = jnp.where(better, rank, best), jnp.where(better, -1 - index, code)
         facing = grid.any_of([self.faces(view, thing) for thing in members])
-        return jnp.where(facing, int32(self.action("use")), code)
+        return jnp.where(facing, int32(self.action("use")), code), best < 100
 
     # Pictures.
 

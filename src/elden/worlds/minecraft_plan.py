@@ -1,9 +1,10 @@
-"""Whether a Minecraft layout can be solved: a search over the few plans that could ever be needed.
+"""Whether a Minecraft state can be solved.
 
-Collecting grass and wood never hurts, so a plan first harvests all it can come to, again and again, as harvested cells
-open the way. What is left to decide is in which order to fetch the stone and to bridge water (each costs wood, and each
-may open the way to more), and which water to bridge. One bridge is always enough, because all water lies around the
-gem. That makes ten plans, all tried at once.
+Collecting grass and wood never hurts, so it is done whenever possible; and whatever is removed only widens what the
+agent can reach. So all that matters of a plan is *which* waters it bridges and whether it takes the stone away: 32 sets. What
+can be reached with a set gone, and what it has cost, does not depend on the order. A set can be reached if one of its
+members could be removed last: it was within reach without it, and the materials sufficed. The gem can be had if some
+set can be reached from which the gem is within reach and a stone pickaxe is held or can be made.
 """
 
 from typing import NamedTuple
@@ -18,8 +19,9 @@ from elden.worlds.grid import Board, Cell, Flag, Scalar, int32
 
 
 class Stock(NamedTuple):
-    """The inventory, as far as plans need it."""
+    """The inventory."""
 
+    gem: Scalar
     grass: Scalar
     wood: Scalar
     stone: Scalar
@@ -30,20 +32,40 @@ class Stock(NamedTuple):
     bridge: Scalar
 
 
-class _Progress(NamedTuple):
-    present: Bool[Array, " thing"]
-    stock: Stock
-    possible: Flag
+class Land(NamedTuple):
+    """Where things are and how the agent gets about.
 
-
-class _Land(NamedTuple):
-    """What does not change during a plan."""
+    Attributes:
+        cells: The cells of all things, (0, 0) for those that are gone.
+        kinds: The kind of every thing.
+        start: The agent's cell.
+        on_foot: Whether the agent must walk; else it can face whatever has an empty neighbour.
+        size: Side of the grid.
+    """
 
     cells: Cell
     kinds: tuple[str, ...]
     start: Cell
     on_foot: bool
     size: int
+
+    def of_kind(self, *kinds: str) -> Bool[np.ndarray, " thing"]:
+        """Which things are of one of the kinds."""
+        return np.array([kind in kinds for kind in self.kinds])
+
+
+class _View(NamedTuple):
+    """What there is with a set of things gone and all grass and wood collected.
+
+    Attributes:
+        accessible: Which of the remaining things the agent can come to face.
+        wood: How many woods have been collected on the way.
+        grass: How many grasses.
+    """
+
+    accessible: Bool[Array, "*set thing"]
+    wood: Int[Array, "*set"]
+    grass: Int[Array, "*set"]
 
 
 def beside(cells: Cell, reach: Board, size: int) -> Bool[Array, " thing"]:
@@ -56,7 +78,7 @@ def beside(cells: Cell, reach: Board, size: int) -> Bool[Array, " thing"]:
     return jax.vmap(one)(cells)
 
 
-def _accessible(land: _Land, present: Bool[Array, " thing"]) -> Bool[Array, " thing"]:
+def _accessible(land: Land, present: Bool[Array, " thing"]) -> Bool[Array, " thing"]:
     """Which of the things that are still there the agent can come to face."""
     boards = jax.vmap(lambda cell: grid.cell_board(cell, land.size))(land.cells)
     taken = jnp.where(present[:, None, None], boards, jnp.uint32(0))
@@ -65,110 +87,76 @@ def _accessible(land: _Land, present: Bool[Array, " thing"]) -> Bool[Array, " th
     return beside(land.cells, reach, land.size) & present
 
 
-def _of_kind(land: _Land, kind: str) -> Bool[np.ndarray, " thing"]:
-    return np.array([name == kind for name in land.kinds])
+def _look(land: Land, present: Bool[Array, " thing"]) -> _View:
+    """Collect grass and wood until no more can be come to; then look around."""
+    soft = jnp.asarray(land.of_kind("grass", "wood"))
+
+    def left(here: Bool[Array, " thing"]) -> Flag:
+        return jnp.any(_accessible(land, here) & soft)
+
+    def collect(here: Bool[Array, " thing"]) -> Bool[Array, " thing"]:
+        return here & ~(_accessible(land, here) & soft)
+
+    remaining = jax.lax.while_loop(left, collect, present)
+    gone = present & ~remaining
+    wood = jnp.sum(gone & jnp.asarray(land.of_kind("wood")), dtype=jnp.int32)
+    grass = jnp.sum(gone & jnp.asarray(land.of_kind("grass")), dtype=jnp.int32)
+    return _View(_accessible(land, remaining), wood, grass)
 
 
-def _harvest(land: _Land, progress: _Progress) -> _Progress:
-    """Collect grass and wood until no more can be come to."""
-    soft = jnp.asarray(_of_kind(land, "grass") | _of_kind(land, "wood"))
+class _Cost(NamedTuple):
+    """What removing a set of things takes, beyond what the inventory holds."""
 
-    def left(present: Bool[Array, " thing"]) -> Flag:
-        return jnp.any(_accessible(land, present) & soft)
+    wood: Scalar
+    grass: Scalar
+    crafts: Flag
 
-    def take(present: Bool[Array, " thing"]) -> Bool[Array, " thing"]:
-        return present & ~(_accessible(land, present) & soft)
 
-    present = jax.lax.while_loop(left, take, progress.present)
-    gone = progress.present & ~present
-    stock = progress.stock._replace(
-        grass=progress.stock.grass + _count(gone, _of_kind(land, "grass")),
-        wood=progress.stock.wood + _count(gone, _of_kind(land, "wood")),
+def _cost(stock: Stock, bridges: int, stone: bool, pickaxe: bool) -> _Cost:
+    """The cost of some bridges, of taking the stone away, and of a stone pickaxe where none is held."""
+    new_bridges = jnp.maximum(bridges - stock.bridge, 0)
+    wood_pickaxe = int32(stone) * int32(stock.wood_pickaxe == 0)
+    stone_pickaxe = int32(pickaxe) * int32(stock.stone_pickaxe == 0)
+    sticks = jnp.maximum(wood_pickaxe + stone_pickaxe - stock.stick, 0)
+    return _Cost(
+        wood=new_bridges + wood_pickaxe + sticks,
+        grass=jnp.maximum(new_bridges - stock.rope, 0),
+        crafts=(new_bridges + wood_pickaxe + stone_pickaxe) > 0,
     )
-    return progress._replace(present=present, stock=stock)
 
 
-def _count(flags: Bool[Array, " thing"], members: Bool[np.ndarray, " thing"]) -> Scalar:
-    return jnp.sum(flags & jnp.asarray(members), dtype=jnp.int32)
+def _affords(stock: Stock, view: _View, index: int, cost: _Cost, workshop: int) -> Flag:
+    """Whether the materials at hand in a view, and its workshop, are enough."""
+    enough = (stock.wood + view.wood[index] >= cost.wood) & (stock.grass + view.grass[index] >= cost.grass)
+    return enough & (~cost.crafts | view.accessible[index, workshop])
 
 
-def _fetch_stone(land: _Land, progress: _Progress) -> _Progress:
-    """Craft a wood pickaxe if there is none, and take the stone; nothing where no stone is needed."""
-    stock = progress.stock
-    needed = (stock.stone_pickaxe == 0) & (stock.stone == 0)
-    crafts = needed & (stock.wood_pickaxe == 0)
-    accessible = _accessible(land, progress.present)
-    new_stick = crafts & (stock.stick == 0)
-    wood = stock.wood - int32(crafts) - int32(new_stick)
-    here = accessible & jnp.asarray(_of_kind(land, "stone"))
-    workshop = jnp.any(accessible & jnp.asarray(_of_kind(land, "workshop")))
-    possible = ~needed | (jnp.any(here) & (~crafts | (workshop & (wood >= 0))))
-    after = stock._replace(
-        wood=wood,
-        stick=stock.stick - int32(crafts & ~new_stick),
-        stone=stock.stone + int32(needed),
-        wood_pickaxe=stock.wood_pickaxe + int32(crafts),
-    )
-    return _Progress(progress.present & ~(here & needed), after, progress.possible & possible)
+def solvable(land: Land, stock: Stock) -> Flag:
+    """Whether some sequence of actions leads to the gem. Exact but for counters that overflow their range."""
+    hard = np.flatnonzero(land.of_kind("water", "stone"))
+    stone = next(k for k, thing in enumerate(hard) if land.kinds[thing] == "stone")
+    sets = np.array([[bool(code >> k & 1) for k in range(len(hard))] for code in range(2 ** len(hard))])
+    removed = np.zeros((len(sets), len(land.kinds)), bool)
+    removed[:, hard] = sets
+    there = land.cells.x > 0
+    view = jax.vmap(lambda gone: _look(land, there & ~gone))(jnp.asarray(removed))
+    workshop, gem = land.kinds.index("workshop"), land.kinds.index("gem")
 
-
-def _bridge(land: _Land, progress: _Progress, water: Int[Array, ""]) -> _Progress:
-    """Craft a bridge if there is none, and bridge this water; -1 bridges nothing."""
-    stock = progress.stock
-    needed = water >= 0
-    crafts = needed & (stock.bridge == 0)
-    accessible = _accessible(land, progress.present)
-    new_rope = crafts & (stock.rope == 0)
-    wood, grass = stock.wood - int32(crafts), stock.grass - int32(new_rope)
-    numbers = np.cumsum(_of_kind(land, "water")) - 1
-    here = accessible & jnp.asarray(_of_kind(land, "water")) & (int32(numbers) == water)
-    workshop = jnp.any(accessible & jnp.asarray(_of_kind(land, "workshop")))
-    possible = ~needed | (jnp.any(here) & (~crafts | (workshop & (wood >= 0) & (grass >= 0))))
-    after = stock._replace(
-        wood=wood,
-        grass=grass,
-        rope=stock.rope - int32(crafts & ~new_rope),
-        bridge=stock.bridge - int32(needed & ~crafts),
-    )
-    return _Progress(progress.present & ~here, after, progress.possible & possible)
-
-
-def _finish(land: _Land, progress: _Progress) -> Flag:
-    """Craft a stone pickaxe if there is none, and take the gem."""
-    stock = progress.stock
-    accessible = _accessible(land, progress.present)
-    crafts = stock.stone_pickaxe == 0
-    enough = (stock.stone >= 1) & ((stock.stick >= 1) | (stock.wood >= 1))
-    workshop = jnp.any(accessible & jnp.asarray(_of_kind(land, "workshop")))
-    gem = jnp.any(accessible & jnp.asarray(_of_kind(land, "gem")))
-    return progress.possible & gem & (~crafts | (workshop & enough))
-
-
-def solvable(cells: Cell, stock: Stock, kinds: tuple[str, ...], start: Cell, on_foot: bool, size: int) -> Flag:
-    """Whether some plan fetches the gem.
-
-    Args:
-        cells: The cells of all things, (0, 0) for those that are gone.
-        stock: The inventory.
-        kinds: The kind of every thing.
-        start: The agent's cell.
-        on_foot: Whether the agent must walk; else it can face whatever has an empty neighbour.
-        size: Side of the grid.
-    """
-    land = _Land(cells, kinds, start, on_foot, size)
-    begin = _Progress(cells.x > 0, stock, jnp.asarray(True))
-
-    def plan(stone_first: Flag, water: Int[Array, ""]) -> Flag:
-        ready = _harvest(land, begin)
-        early = _choose(stone_first, _fetch_stone(land, ready), _bridge(land, ready, water))
-        ready = _harvest(land, early)
-        late = _choose(stone_first, _bridge(land, ready, water), _fetch_stone(land, ready))
-        return _finish(land, _harvest(land, late))
-
-    orders, waters = np.meshgrid([True, False], np.arange(-1, 4), indexing="ij")
-    return jnp.any(jax.vmap(plan)(jnp.asarray(orders.reshape(-1)), int32(waters.reshape(-1))))
-
-
-def _choose(flag: Flag, yes: _Progress, no: _Progress) -> _Progress:
-    chosen: _Progress = jax.tree.map(lambda a, b: jnp.where(flag, a, b), yes, no)
-    return chosen
+    reached = [jnp.asarray(True)]
+    wins = [stock.gem >= 1]
+    for code, members in enumerate(sets):
+        bridges = int(members.sum()) - int(members[stone])
+        if code > 0:
+            cost = _cost(stock, bridges, bool(members[stone]), False)
+            ways = []
+            for k in np.flatnonzero(members):
+                before = code & ~(1 << int(k))
+                near = view.accessible[before, int(hard[k])]
+                ways.append(reached[before] & near & _affords(stock, view, before, cost, workshop))
+            reached.append(grid.any_of(ways))
+        total = _cost(stock, bridges, bool(members[stone]), True)
+        held = stock.stone_pickaxe >= 1
+        material = held | (stock.stone + int32(bool(members[stone])) >= 1)
+        can = view.accessible[code, gem] & material & _affords(stock, view, code, total, workshop)
+        wins.append(reached[code] & can)
+    return grid.any_of(wins)

@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterable
 from typing import get_args, get_type_hints
 
+import numpy as np
+
 from elden.worlds.base import World, WorldOptionError
 from elden.worlds.carwash import CarWash
 from elden.worlds.chain import Chain
@@ -54,7 +56,8 @@ def make(name: str, **options: bool | int | float | str) -> World:
 
 def _check_type(world: str, option: str, given: object, default: object) -> None:
     """Options have plain types, that of their default; a bool is not an int here."""
-    fits = type(given) is type(default) or (type(default) is float and type(given) is int)
+    whole = isinstance(given, int | np.integer) and not isinstance(given, bool)
+    fits = type(given) is type(default) or (whole and type(default) in (int, float))
     if not fits:
         kinds = {bool: "True or False", int: "an integer", float: "a number", str: "a word"}
         raise WorldOptionError(f"{world}: option {option}={given!r} given; it takes {kinds[type(default)]}, not that")
