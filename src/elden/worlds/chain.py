@@ -151,6 +151,8 @@ class Chain(World):
             given = getattr(self, option)
             if given < bound:
                 raise WorldOptionError(f"{option}={given} given; chain needs at least {bound}")
+        if self.continuous and self.values != type(self).values:
+            raise WorldOptionError(f"values={self.values} given; continuous=True has reals, not a number of values")
         if self.intricate:
             self._check_intricate()
 

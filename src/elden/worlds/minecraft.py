@@ -405,7 +405,8 @@ class Minecraft(World):
         """The first missing of wood pickaxe, bridge and stone pickaxe; then water, then the gem; then anything."""
         have = {name: view[f"inventory.{name}"] >= 1 for name in COUNTERS}
         accessible = self._accessible(view)
-        get = {kind: self._get(view, kind, accessible) for kind in ("wood", "grass", "stone", "water", "gem")}
+        kinds = ("wood", "grass", "stone", "water", "gem", "workshop")
+        get = {kind: self._get(view, kind, accessible) for kind in kinds}
         stick = self._make(view, have, get, "stick", "wood")
         gem_open = accessible[self.things.index("gem")]
         no_stone = ~have["wood_pickaxe"] & ~have["stone"]
@@ -445,7 +446,7 @@ class Minecraft(World):
 
     def _make(self, view: View, have: dict[str, Flag], get: dict[str, Scalar], tool: str, part: str) -> Scalar:
         """Craft the tool, or first get the part it lacks."""
-        go = int32(-1 - self.things.index("workshop"))
+        go = get["workshop"]
         craft = jnp.where(self.faces(view, "workshop"), int32(self.action(f"craft_{tool}")), go)
         return jnp.where(have[part], craft, get[part])
 
@@ -456,11 +457,10 @@ class Minecraft(World):
         return jnp.where(found, code, soft)
 
     def _pick_of(self, view: View, kinds: tuple[str, ...], accessible: Bool[Array, " thing"]) -> tuple[Scalar, Flag]:
-        """USE a thing of these kinds, or go to the one that this layout's own order puts first; and whether one is
-        accessible.
+        """USE a thing of these kinds, or go to the one that this layout's own order puts first.
 
-        The order depends on what never moves, so it holds for an episode and differs between layouts: in the long
-        run every thing gets its turn.
+        Also says whether one is accessible at all. The order depends on what never moves, so it holds for an episode
+        and differs between layouts: in the long run every thing gets its turn.
         """
         mix = 7 * view["workshop.x"] + 11 * view["workshop.y"]
         members = [thing for thing in self.things if kind_of(thing) in kinds]

@@ -1,10 +1,10 @@
 """Whether a Minecraft state can be solved.
 
 Collecting grass and wood never hurts, so it is done whenever possible; and whatever is removed only widens what the
-agent can reach. So all that matters of a plan is *which* waters it bridges and whether it takes the stone away: 32 sets. What
-can be reached with a set gone, and what it has cost, does not depend on the order. A set can be reached if one of its
-members could be removed last: it was within reach without it, and the materials sufficed. The gem can be had if some
-set can be reached from which the gem is within reach and a stone pickaxe is held or can be made.
+agent can reach. So all that matters of a plan is *which* waters it bridges and whether it takes the stone away: 32
+sets. What can be reached with a set gone, and what it has cost, does not depend on the order. A set can be reached if
+one of its members could be removed last: it was within reach without it, and the materials sufficed. The gem can be had
+if some set can be reached from which the gem is within reach and a stone pickaxe is held or can be made.
 """
 
 from typing import NamedTuple
