@@ -67,12 +67,14 @@ def reasons(found: Audit) -> dict[str, int]:
 def show(case: str, rows: list[dict[str, str | int | float]], why: dict[str, int]) -> None:
     """Print one world's table."""
     sheet = Table(title=case)
-    for heading in ("event", "transitions", "claimed", "confirmed", "share", "omitted", "by"):
+    for heading in ("event", "transitions", "claimed", "confirmed", "share", "by a legal state", "omitted", "by"):
         sheet.add_column(heading, justify="left" if heading in ("event", "by") else "right")
     for row in rows:
         share = f"{100 * float(row['confirmed_share']):.1f} %"
         cells = [str(row[key]) for key in ("event", "transitions", "claimed", "confirmed")]
-        sheet.add_row(*cells, share, str(row["omitted"]), str(row["omitted_parents"]))
+        sheet.add_row(
+            *cells, share, str(row["confirmed_by_legal_state"]), str(row["omitted"]), str(row["omitted_parents"])
+        )
     console = Console(width=120)
     console.print(sheet)
     for sentence, count in why.items():

@@ -27,7 +27,7 @@ MINECRAFT = [Minecraft(), Minecraft(profile="primitives", wood=4, grass=1)]
 SMALL_AND_LARGE: list[World] = [
     Thawing(size=8),
     Thawing(size=16),
-    CarWash(size=8),
+    CarWash(size=7),
     CarWash(size=16),
     Minecraft(size=9),
     Minecraft(size=16),
@@ -414,7 +414,7 @@ def test_empty_always_starts_in_the_corner(size: int) -> None:
     [
         (lambda size: Thawing(size=size), 8),
         (lambda size: Thawing(size=size, profile="primitives"), 8),
-        (lambda size: CarWash(size=size), 8),
+        (lambda size: CarWash(size=size), 7),
         (lambda size: Minecraft(size=size), 9),
         (lambda size: Minecraft(size=size, wood=4, grass=1), 9),
         (lambda size: Minecraft(size=size, wood=32, grass=2), 14),

@@ -26,8 +26,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Key, Num
 
 from elden.factors import ACTION
-from elden.worlds.base import World, WorldState
-from elden.worlds.grid import Cell, covers
+from elden.worlds.base import View, World, WorldState
+from elden.worlds.grid import Cell, covers, int32
 from elden.worlds.labels import event_type
 from elden.worlds.minecraft import Minecraft
 from elden.worlds.rooms import RoomWorld
@@ -62,6 +62,7 @@ class EventReport:
         transitions: In how many audited transitions it happened.
         claimed: Off-diagonal edges that it claimed there.
         confirmed: Those of them that some intervention confirmed.
+        confirmed_legal: Those that an intervention on the parent alone, giving a legal state, confirmed.
         never_confirmed: Edge types, as (child, parent), that were claimed but not once confirmed.
         omitted: How often a parent outside the graph changed a child that the event wrote, by (child, parent).
         written: How often the event wrote each child.
@@ -71,6 +72,7 @@ class EventReport:
     transitions: int
     claimed: int
     confirmed: int
+    confirmed_legal: int
     never_confirmed: tuple[tuple[str, str], ...]
     omitted: dict[tuple[str, str], int]
     written: dict[str, int]
@@ -222,6 +224,7 @@ def _report(world: World, samples: Sampled, graphs: np.ndarray, found: Changes, 
         transitions=int(samples.events[:, members].any(axis=1).sum()),
         claimed=int(claims.sum()),
         confirmed=int((claims & changed).sum()),
+        confirmed_legal=int((claims & np.asarray(found.by_legal)).sum()),
         never_confirmed=tuple((names[d], names[s]) for d, s in np.argwhere(never)),
         omitted={(names[d], names[s]): int(omitted[:, d, s].sum()) for d, s in np.argwhere(omitted.any(axis=0))},
         written={names[d]: int(written[:, d].sum()) for d in np.flatnonzero(np.any(written, axis=0))},
@@ -229,12 +232,13 @@ def _report(world: World, samples: Sampled, graphs: np.ndarray, found: Changes, 
 
 
 def reason(audit: Audit, sample: int, child: str, parent: str) -> str:
-    """Why a claim may stay unconfirmed: one of three known reasons, or "unexplained".
+    """Why a claim stayed unconfirmed: one of four known reasons, or "unexplained".
 
     *goTo is kept whole*: the pose after a goTo is labelled as a block, though at times every place of the target would
     have given the same x, or the same y. *The way back is blocked too*: the agent was blocked, and the only other
     direction along that axis is blocked as well. *Blocked twice over*: furniture with an item on it was in the way;
-    the furniture is named, but had it been elsewhere the item would have blocked.
+    the furniture is named, but had it been elsewhere the item would have blocked. *A barrier from wall to wall*: from
+    every other row (or column) the agent would have been blocked as well.
     """
     world = audit.world
     names = world.factors.source_names("variable")
@@ -245,15 +249,23 @@ def reason(audit: Audit, sample: int, child: str, parent: str) -> str:
         return "goTo is kept whole"
     if "blocked" in types and isinstance(world, RoomWorld | Minecraft):
         view = world.unpack(audit.samples.states.values[sample])
-        pose = world.pose(view)
-        action = int(audit.samples.actions[sample])
-        facing = int(pose.dir) if isinstance(world, RoomWorld) else action
-        dx, dy = world.compass[facing]
-        if parent in ("agent.dir", ACTION) and not bool(world.free(view, Cell(pose.x - dx, pose.y - dy))):
-            return "the way back is blocked too"
-        front = Cell(pose.x + dx, pose.y + dy)
-        if isinstance(world, RoomWorld) and sum(bool(covers(rect, front)) for rect in world.obstacles(view)) > 1:
-            return "blocked twice over"
+        return _why_blocked(world, view, int(audit.samples.actions[sample]), parent)
+    return "unexplained"
+
+
+def _why_blocked(world: RoomWorld | Minecraft, view: View, action: int, parent: str) -> str:
+    pose = world.pose(view)
+    dx, dy = world.compass[int(pose.dir) if isinstance(world, RoomWorld) else action]
+    if parent in ("agent.dir", ACTION) and not bool(world.free(view, Cell(pose.x - dx, pose.y - dy))):
+        return "the way back is blocked too"
+    front = Cell(pose.x + dx, pose.y + dy)
+    across = "agent.y" if dx else "agent.x"
+    if parent == across:
+        others = [Cell(front.x, int32(k)) if dx else Cell(int32(k), front.y) for k in range(world.size)]
+        if not any(bool(world.free(view, cell)) for cell in others):
+            return "a barrier from wall to wall"
+    if isinstance(world, RoomWorld) and sum(bool(covers(rect, front)) for rect in world.obstacles(view)) > 1:
+        return "blocked twice over"
     return "unexplained"
 
 
@@ -269,6 +281,7 @@ def table(reports: Sequence[EventReport]) -> list[dict[str, str | int | float]]:
                 "claimed": report.claimed,
                 "confirmed": report.confirmed,
                 "confirmed_share": round(share, 4),
+                "confirmed_by_legal_state": report.confirmed_legal,
                 "never_confirmed": "; ".join(f"{child} <- {parent}" for child, parent in report.never_confirmed),
                 "omitted": sum(report.omitted.values()),
                 "omitted_parents": ", ".join(sorted({parent for _, parent in report.omitted})),
