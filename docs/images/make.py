@@ -19,7 +19,7 @@ SHOWN = {"thawing": 6, "carwash": 9, "minecraft": 14, "chain": 7}
 
 def played(world: World, steps: int) -> WorldState:
     """A state some scripted steps into an episode."""
-    state = jax.jit(world.reset)(jax.random.key(3))
+    state: WorldState = jax.jit(world.reset)(jax.random.key(3))
     step, act = jax.jit(world.step), jax.jit(world.scripted)
     for k in range(steps):
         state, _ = step(jax.random.key(k), state, act(jax.random.key(k), state))
