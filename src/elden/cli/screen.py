@@ -154,8 +154,6 @@ def _graph(game: Game, granularity: Granularity) -> Text:
         return Text("graph   no step has been taken yet", style="dim")
     factors, graph = game.world.factors, game.now.step.graph
     if granularity == "entity":
-        starts = [part.start for part in factors.entity_slices]
-        rows = np.logical_or.reduceat(graph, starts, axis=0)
-        graph = np.logical_or.reduceat(rows, [*starts, factors.num_variables], axis=1)
+        graph = np.asarray(factors.reduce_graph(graph))
     lines = matrix_lines(factors.source_names(granularity)[:-1], graph)
     return Text.assemble((_GRAPH_LEGEND, "dim"), "\n", "\n".join(lines))
