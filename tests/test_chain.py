@@ -18,9 +18,10 @@ from elden.worlds.labels import event_type
 from elden.worlds.pictures import draw, text
 
 SMALL = Chain(depth=3, levels=3, inert=1, noisy=1, intricate=2, values=5, intricate_variables=2)
+REAL = replace(SMALL, continuous=True, values=10)
 VARIANTS = [
     pytest.param(SMALL, id="discrete"),
-    pytest.param(replace(SMALL, continuous=True), id="continuous"),
+    pytest.param(REAL, id="continuous"),
 ]
 GOLDEN_JUMPS = [744, 124, 343, 125, 326, 276, 521, 271]
 GOLDEN_SHEAR = ([[0, 21], [35, 0]], [7899875, 11259912])
@@ -328,7 +329,7 @@ class TestShears:
 
 def test_variants_agree(key: jax.Array) -> None:
     """Agent, links, events, graph, stages and reward are the same, step by step, under the same actions."""
-    discrete, real = SMALL, replace(SMALL, continuous=True)
+    discrete, real = SMALL, REAL
     _, told, _ = random_walk(discrete, key, 0.3)
 
     def follow(states: WorldState, actions: Int[Array, " env"]) -> tuple[WorldState, Transition]:
@@ -475,6 +476,7 @@ class TestOptions:
             ({"levels": 1}, "levels=1 given; chain needs at least 2"),
             ({"inert": -1}, "inert=-1 given"),
             ({"noisy": -1}, "noisy=-1 given"),
+            ({"continuous": True, "values": 5}, "reals, not a number of values"),
             ({"intricate": -1}, "intricate=-1 given"),
             ({"values": 1, "intricate": 0}, "values=1 given; chain needs at least 2"),
             ({"values": 2}, "at least 3"),
@@ -486,7 +488,7 @@ class TestOptions:
             ({"labels": "authors"}, "there is only 'fix'"),
             ({"max_steps": 0}, "max_steps=0 given"),
             ({"deep": 3}, "did you mean 'depth'"),
-            ({"depth": 2.5}, "it takes a int"),
+            ({"depth": 2.5}, "it takes an integer"),
         ],
     )
     def test_bad_ones_are_refused(self, options: dict[str, Any], message: str) -> None:
@@ -509,7 +511,7 @@ class TestNamedStates:
         states, _, _ = random_walk(world, key, 0.3)
         for i in (0, 7, 29):
             state = jax.tree.map(lambda leaf, i=i: leaf[i, 0], states)
-            again = world.from_named(world.to_named(state))
+            again = world.from_named(world.to_named(state), bool(state.succeeded))
             assert np.array_equal(again.values, state.values)
             assert np.array_equal(again.stages, state.stages)
 
@@ -523,10 +525,10 @@ class TestNamedStates:
     )
     def test_impossible_reals_are_refused(self, changes: dict[str, dict[str, Any]], message: str) -> None:
         with pytest.raises(ImpossibleStateError, match=message):
-            start(replace(SMALL, continuous=True), **changes)
+            start(REAL, **changes)
 
     def test_nearly_right_reals_are_taken(self) -> None:
-        world = replace(SMALL, continuous=True)
+        world = REAL
         state = start(world, agent={"at": 0.14286}, link0={"level": 0.50001})
         assert bool(world.legal(state))
         assert world.to_named(act(world, state, "touch")[0])["link0"] == {"level": 1.0}
