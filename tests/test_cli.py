@@ -100,7 +100,7 @@ def test_help_of_a_world_lists_its_options(capsys: pytest.CaptureFixture[str], n
         ("info carwash --sise 9", "elden info carwash has no option '--sise'; did you mean '--size'"),
         ("demo --sise 9", "elden demo carwash has no option '--sise'; did you mean '--size'"),
         ("info empty --depth 3", "elden info empty has no option '--depth'"),
-        ("play carwash --size 3", "size=3 is too small for carwash: its entities need at least 8"),
+        ("play carwash --size 3", "size=3 is too small for carwash: its entities need at least 7"),
         ("play carwash --size twelve", "--size: 'twelve' is not a whole number"),
         ("play carwash --size", "--size needs a value"),
         ("play carwash --profile skill", "'skill'"),
