@@ -335,7 +335,7 @@ def crowded_state(world: Minecraft, rng: np.random.Generator, most_waters: int =
 @pytest.mark.parametrize("world", MINECRAFT[:2], ids=how)
 def test_minecraft_in_crowded_states(world: Minecraft) -> None:
     rng = np.random.default_rng(0)
-    states = np.stack([crowded_state(world, rng) for _ in range(48)])
+    states = np.stack([crowded_state(world, rng) for _ in range(32)])
     assert in_chunks(judge(world, "legal"), states).all()
     truth = check_by_search(world, states)
     assert truth.any()
@@ -724,7 +724,7 @@ SCRIPTED = [
     pytest.param(CarWash(profile="primitives"), 2000, 500, marks=SLOW),
     pytest.param(CarWash(profile="primitives", size=8), 1000, 500, marks=SLOW),
     pytest.param(Minecraft(size=9), 1000, 60, marks=SLOW),
-    (Minecraft(size=9, goto="path"), 1500, 60),
+    (Minecraft(size=9, goto="path"), 800, 60),
     pytest.param(Minecraft(goto="path"), 10_000, 60, marks=SLOW),
     pytest.param(Minecraft(profile="primitives"), 10_000, 250, marks=SLOW),
     pytest.param(Minecraft(wood=4, grass=1, profile="primitives"), 5000, 250, marks=SLOW),
