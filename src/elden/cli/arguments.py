@@ -12,6 +12,7 @@ from typing import Annotated, Any, Protocol, Union, runtime_checkable
 
 import tyro
 
+from elden.cli.collect import Collect
 from elden.cli.demo import Demo
 from elden.cli.errors import UsageError
 from elden.cli.info import Info
@@ -29,7 +30,7 @@ class Command(Protocol):
         """Do it; `command_line` is what the user typed, for the records."""
 
 
-COMMANDS: dict[str, type[Command]] = {"info": Info, "play": Play, "demo": Demo}
+COMMANDS: dict[str, type[Command]] = {"info": Info, "play": Play, "demo": Demo, "collect": Collect}
 """Every subcommand by its name. To add one: write its file and name it here."""
 
 _DESCRIPTION = "Exploration via local dependencies. `elden --version` prints the version."
