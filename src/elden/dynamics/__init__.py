@@ -1,0 +1,1 @@
+"""The dynamics models: attention networks, their ensembles, loss, mixup and prioritised replay."""

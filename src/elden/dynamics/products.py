@@ -1,0 +1,120 @@
+"""The products that networks are made of, with derivatives that are such products again.
+
+Left to itself, automatic differentiation transposes operands and results to and fro: a second derivative of a few
+layers then spends more time on moving than on multiplying. Each product here states its own derivatives, in the
+order of axes in which they are used, so that no derivative of any order moves anything.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+_UNROLL = 16
+"""Sums of up to this many products are written out: compilers then keep the batch as the innermost loop."""
+
+Matrix = Float[Array, "*stack row column"]
+
+
+def _contract(a: Float[Array, "..."], b: Float[Array, "..."], axis_a: int, axis_b: int) -> Float[Array, "..."]:
+    batch = tuple(range(a.ndim - 2))
+    return jax.lax.dot_general(a, b, (((a.ndim + axis_a,), (b.ndim + axis_b,)), (batch, batch)))
+
+
+@jax.custom_vjp
+def times(a: Float[Array, "*stack row inner"], b: Float[Array, "*stack inner column"]) -> Matrix:
+    """`a · b` of stacked matrices."""
+    return _contract(a, b, -1, -2)
+
+
+@jax.custom_vjp
+def transpose_times(a: Float[Array, "*stack inner row"], b: Float[Array, "*stack inner column"]) -> Matrix:
+    """`aᵀ · b`."""
+    return _contract(a, b, -2, -2)
+
+
+@jax.custom_vjp
+def times_transpose(a: Float[Array, "*stack row inner"], b: Float[Array, "*stack column inner"]) -> Matrix:
+    """`a · bᵀ`."""
+    return _contract(a, b, -1, -1)
+
+
+times.defvjp(
+    lambda a, b: (times(a, b), (a, b)),
+    lambda saved, g: (times_transpose(g, saved[1]), transpose_times(saved[0], g)),
+)
+transpose_times.defvjp(
+    lambda a, b: (transpose_times(a, b), (a, b)),
+    lambda saved, g: (times_transpose(saved[1], g), times(saved[0], g)),
+)
+times_transpose.defvjp(
+    lambda a, b: (times_transpose(a, b), (a, b)),
+    lambda saved, g: (times(g, saved[1]), transpose_times(g, saved[0])),
+)
+
+PerDst = Float[Array, "child head size dst batch"]
+PerSrc = Float[Array, "child head size src batch"]
+PerPair = Float[Array, "child head dst src batch"]
+
+
+def _sum_products(a: Float[Array, "..."], b: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
+    """`sum(a * b, axis)` with broadcasting, the axis being of equal length in both."""
+    length = a.shape[axis]
+    if length > _UNROLL:
+        return jnp.sum(a * b, axis=axis)
+    parts = [
+        jax.lax.index_in_dim(a, i, axis, keepdims=False) * jax.lax.index_in_dim(b, i, axis, keepdims=False)
+        for i in range(length)
+    ]
+    while len(parts) > 1:
+        parts = [left + right for left, right in zip(parts[::2], parts[1::2], strict=False)] + (
+            parts[-1:] if len(parts) % 2 else []
+        )
+    return parts[0]
+
+
+def _materialised(x: PerPair) -> PerPair:
+    """The same array, which the CPU compiler may not fuse into what reads it.
+
+    It would compute every product of a pair anew for each of the values that the pair's weight is multiplied with. A
+    loop that never runs, on a condition that only the data can tell, stands in its way. GPUs need no such thing.
+    """
+
+    def held(x: PerPair) -> PerPair:
+        start = jnp.isnan(x.ravel()[0]).astype(jnp.int32)
+        kept: PerPair = jax.lax.while_loop(lambda c: c[0] < 0, lambda c: (c[0] + 1, -c[1]), (start, x))[1]
+        return kept
+
+    same: PerPair = jax.lax.platform_dependent(x, cpu=held, default=lambda x: x)
+    return same
+
+
+@jax.custom_vjp
+def pair_products(query: PerDst, key: PerSrc) -> PerPair:
+    """`Σ_size query[dst] · key[src]` for every pair of inputs."""
+    return _materialised(_sum_products(query[:, :, :, :, None], key[:, :, :, None], 2))
+
+
+@jax.custom_vjp
+def attended(weights: PerPair, value: PerSrc) -> PerDst:
+    """`Σ_src weights[dst, src] · value[src]`."""
+    return _sum_products(weights[:, :, None], value[:, :, :, None], 4)
+
+
+@jax.custom_vjp
+def attended_back(weights: PerPair, value: PerDst) -> PerSrc:
+    """`Σ_dst weights[dst, src] · value[dst]`."""
+    return _sum_products(weights[:, :, None], value[:, :, :, :, None], 3)
+
+
+pair_products.defvjp(
+    lambda query, key: (pair_products(query, key), (query, key)),
+    lambda saved, g: (attended(g, saved[1]), attended_back(g, saved[0])),
+)
+attended.defvjp(
+    lambda weights, value: (attended(weights, value), (weights, value)),
+    lambda saved, g: (pair_products(g, saved[1]), attended_back(saved[0], g)),
+)
+attended_back.defvjp(
+    lambda weights, value: (attended_back(weights, value), (weights, value)),
+    lambda saved, g: (pair_products(saved[1], g), attended(saved[0], g)),
+)

@@ -1,0 +1,371 @@
+"""Training of ensembles: one jitted scan for many updates, with members and runs as leading axes.
+
+    L = −Σ_j log p̂(s'_j) + λ Σ_ij |∂p̂(s'_j)/∂s_i|          (paper, Appendix "Network Architecture")
+
+averaged over a batch, summed over the members of an ensemble, which share one optimiser. Members see different batches.
+Everything here is for ONE ensemble; many independent ones (seeds, values of λ) are a `jax.vmap` away: what may differ
+between them is in `Settings`, which is traced.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, Key, Num
+
+from elden.dynamics.config import TrainConfig
+from elden.dynamics.layout import Layout
+from elden.dynamics.likelihood import Batch, encode, slot_errors, slot_log_likelihood, slots_and_derivative
+from elden.dynamics.mixup import mix, mixup_coefficients, mixup_table
+from elden.dynamics.network import Modulation, Network, first_layer, init_network, input_features, predict
+from elden.dynamics.pytree import pytree
+from elden.dynamics.replay import Priorities
+from elden.dynamics.variants import Extra, Plain, Variant, rising
+
+Metrics: TypeAlias = dict[str, Float[Array, "..."]]
+_Judged: TypeAlias = tuple[Metrics, Float[Array, "*member batch"]]
+"""Metrics, and the prediction error of each example."""
+
+
+@pytree()
+@dataclass(frozen=True)
+class Model:
+    """Parameters: the networks and what their variant adds; leaves of an ensemble have the member as first axis."""
+
+    net: Network
+    extra: Extra
+
+
+@pytree()
+@dataclass(frozen=True)
+class Transitions:
+    """Flat transitions, in whatever integer or float types they are stored."""
+
+    obs: Num[Array, "*axes width"]
+    action: Num[Array, "..."]
+    next_obs: Num[Array, "*axes width"]
+
+    def __getitem__(self, index: Int[Array, "..."]) -> "Transitions":
+        chosen: Transitions = jax.tree.map(lambda leaf: leaf[index], self)
+        return chosen
+
+
+@pytree()
+@dataclass(frozen=True)
+class Settings:
+    """What may differ between ensembles that are trained side by side.
+
+    Attributes:
+        penalty: Weight λ of the derivatives.
+        mixup: Quantiles of the mixup coefficients, from `mixup_table`.
+    """
+
+    penalty: Float[Array, "*run"]
+    mixup: Float[Array, "*run quantile"]
+
+
+@pytree()
+@dataclass(frozen=True)
+class TrainState:
+    """An ensemble in training.
+
+    Attributes:
+        model: Its parameters.
+        optimiser: State of Adam.
+        step: Updates made, the skipped ones included.
+        skipped: Updates that were skipped because the loss or its gradient was not finite.
+        priorities: How often each member sees each transition, where they are sampled by prediction error.
+    """
+
+    model: Model
+    optimiser: optax.OptState
+    step: Int[Array, "*run"]
+    skipped: Int[Array, "*run"]
+    priorities: Priorities | None = None
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Trains ensembles of one shape. Hashable: equal trainers share their compiled functions."""
+
+    layout: Layout
+    config: TrainConfig = TrainConfig()  # noqa: RUF009 (frozen)
+    variant: Variant = Plain()  # noqa: RUF009 (frozen)
+    members: int = 1
+
+    def __post_init__(self) -> None:
+        if self.members < 1:
+            raise ValueError(f"members={self.members} given; an ensemble has at least 1")
+
+    @property
+    def _adam(self) -> optax.GradientTransformation:
+        return optax.adam(self.config.learning_rate)
+
+    def settings(self, penalty: float | None = None, mixup: float | None = None) -> Settings:
+        """The config's settings, or others."""
+        config = self.config
+        return Settings(
+            penalty=jnp.float32(config.penalty if penalty is None else penalty),
+            mixup=mixup_table(config.mixup if mixup is None else mixup),
+        )
+
+    def init(self, key: Key[Array, ""], data_size: int | None = None) -> TrainState:
+        """An untrained ensemble, its members drawn independently.
+
+        Args:
+            key: Random key.
+            data_size: Number of transitions that it will be trained on; needed only where they have priorities.
+        """
+        if self.config.priority > 0 and data_size is None:
+            raise ValueError(
+                f"priority={self.config.priority} given without data_size; priorities need the number of transitions"
+            )
+
+        def one(key: Key[Array, ""]) -> Model:
+            net_key, extra_key = jax.random.split(key)
+            return Model(init_network(net_key, self.layout), self.variant.init(extra_key, self.layout))
+
+        model = jax.vmap(one)(jax.random.split(key, self.members))
+        priorities = None if data_size is None or self.config.priority == 0 else self.priorities(data_size, data_size)
+        return TrainState(model, self._adam.init(model), jnp.int32(0), jnp.int32(0), priorities)
+
+    def priorities(self, capacity: int, filled: int) -> Priorities:
+        """For each member a tree of `capacity` priorities, of which the first `filled` are 1 and the others nothing."""
+        tree = Priorities.create(capacity, self.config.priority, filled)
+        stacked: Priorities = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.members, *leaf.shape)), tree)
+        return stacked
+
+    def loss(
+        self,
+        model: Model,
+        batch: Batch,
+        weights: Float[Array, " batch"],
+        key: Key[Array, ""],
+        step: Int[Array, ""],
+        penalty: Float[Array, ""] | None,
+    ) -> tuple[Float[Array, ""], _Judged]:
+        """Loss of one member, with metrics and each example's prediction error.
+
+        Args:
+            model: One member.
+            batch: What it sees.
+            weights: Importance of each example.
+            key: Random key of the variant.
+            step: The update that this is.
+            penalty: λ; None leaves derivatives out, which costs half as much.
+        """
+        layout = self.layout
+        model = jax.tree.map(lambda leaf: leaf.astype(self.config.precision), model)
+        batch = replace(batch, inputs=batch.inputs.astype(self.config.precision))
+
+        def modulate(features: Float[Array, "child feature input batch"]) -> tuple[Modulation, Float[Array, ""]]:
+            return self.variant.modulate(layout, model.extra, batch.inputs, features, key, step)
+
+        if penalty is None:
+            features = input_features(layout, model.net, first_layer(model.net, batch.inputs))
+            modulation, cost = modulate(features)
+            slots = slot_log_likelihood(layout, predict(layout, model.net, features, modulation).out, batch)
+            slopes = jnp.zeros(())
+        else:
+            slots, derivative, cost = slots_and_derivative(layout, model.net, batch, self.config.penalty_of, modulate)
+            # The derivative of `jnp.abs` at 0 is 1, which would move the weights of padding; that of this one is 0.
+            sizes = derivative * jax.lax.stop_gradient(jnp.sign(derivative))
+            slopes = jnp.mean(weights * jnp.sum(sizes, axis=(0, 1, 2), dtype=jnp.float32))
+        log_p = jnp.sum(slots, axis=1)
+        surprise = -jnp.mean(weights * jnp.sum(log_p, axis=0))
+        total = surprise + cost + (0.0 if penalty is None else penalty * slopes)
+        metrics = {"loss/nll": surprise, "loss/derivatives": slopes, "loss/variant": cost}
+        metrics["nll"] = -jnp.mean(log_p, axis=1)
+        return total, (metrics, self._errors(slots))
+
+    def _errors(self, log_p: Float[Array, "child slot batch"]) -> Float[Array, " batch"]:
+        """Prediction error of each example: averaged over the variables of a child, then over children."""
+        variables = self.layout.slot_mask.sum(-1)[:, None].astype("float32")
+        errors = jnp.sum(slot_errors(self.layout, log_p), axis=1) / variables
+        return jax.lax.stop_gradient(jnp.mean(errors, axis=0))
+
+    def update(
+        self,
+        state: TrainState,
+        settings: Settings,
+        transitions: Transitions,
+        coefficients: Float[Array, "member batch"] | None,
+        weights: Float[Array, "member batch"],
+        key: Key[Array, ""],
+        derivatives: bool,
+    ) -> tuple[TrainState, Metrics, Float[Array, "member batch"]]:
+        """One update of an ensemble.
+
+        Args:
+            state: The ensemble.
+            settings: λ and mixup.
+            transitions: A batch for each member.
+            coefficients: Of mixup; None leaves it out.
+            weights: Importance of each example.
+            key: Random key.
+            derivatives: Whether derivatives are part of the loss.
+
+        Returns:
+            The updated ensemble, metrics (means over members; "nll" has one number for each child), and each example's
+            prediction error, which is that of the mixed example where batches are mixed.
+        """
+        penalty = settings.penalty * rising(state.step, self.config.penalty_start, self.config.penalty_stop)
+
+        def member(
+            model: Model,
+            transitions: Transitions,
+            lam: Float[Array, " batch"] | None,
+            weights: Float[Array, " batch"],
+            key: Key[Array, ""],
+        ) -> tuple[Float[Array, ""], _Judged]:
+            batch = encode(self.layout, transitions.obs, transitions.action, transitions.next_obs)
+            mixed = batch if lam is None else mix(batch, lam)
+            return self.loss(model, mixed, weights, key, state.step, penalty if derivatives else None)
+
+        def total(model: Model) -> tuple[Float[Array, ""], _Judged]:
+            keys = jax.random.split(key, self.members)
+            losses, rest = jax.vmap(member)(model, transitions, coefficients, weights, keys)
+            return jnp.sum(losses), rest
+
+        (loss, (metrics, errors)), gradient = jax.value_and_grad(total, has_aux=True)(state.model)
+        metrics = {name: jnp.mean(value, axis=0) for name, value in metrics.items()}
+        state, norm = self._step(state, loss, gradient)
+        return state, metrics | {"loss/gradient_norm": norm}, errors
+
+    def _step(self, state: TrainState, loss: Float[Array, ""], gradient: Model) -> tuple[TrainState, Float[Array, ""]]:
+        """One step of Adam, or none where the loss or the gradient is not finite; also the gradient's norm."""
+        norm = jnp.sqrt(sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient)), start=jnp.zeros(())))
+        finite = jnp.isfinite(loss) & jnp.isfinite(norm)
+        clip = self.config.clip
+        clipped = jax.tree.map(lambda g: jnp.where(norm < clip, g, g / norm * clip), gradient)
+        with jax.numpy_dtype_promotion("standard"):  # Adam raises a float to a power of its integer count
+            changes, optimiser = self._adam.update(clipped, state.optimiser, state.model)
+        updated = (optax.apply_updates(state.model, changes), optimiser)
+        model, optimiser = jax.tree.map(
+            lambda new, old: jnp.where(finite, new, old), updated, (state.model, state.optimiser)
+        )
+        skipped = state.skipped + (~finite).astype(jnp.int32)
+        return replace(state, model=model, optimiser=optimiser, step=state.step + 1, skipped=skipped), norm
+
+    def train(
+        self,
+        state: TrainState,
+        settings: Settings,
+        data: Transitions,
+        key: Key[Array, ""],
+        num_updates: int,
+        derivatives: bool = True,
+        mixup: bool = True,
+    ) -> tuple[TrainState, Metrics]:
+        """Many updates on batches drawn from `data`: uniformly, or by prediction error where the config says so.
+
+        Args:
+            state: The ensemble.
+            settings: λ and mixup.
+            data: Transitions `[n, …]`.
+            key: Random key.
+            num_updates: How many.
+            derivatives: Whether derivatives are part of the loss; where λ is 0 this only saves time.
+            mixup: Whether batches are mixed.
+
+        Returns:
+            The trained ensemble, and metrics: means over those of these updates that were not skipped; the mean
+            negative log-likelihood of each child as `nll/NAME`; and `loss/skipped`, all skipped updates so far.
+        """
+        if self.config.priority > 0:
+            state, metrics = self._train_by_priority(state, settings, data, key, num_updates, derivatives, mixup)
+        else:
+            state, metrics = self._train_uniformly(state, settings, data, key, num_updates, derivatives, mixup)
+        means = {name: _finite_mean(value) for name, value in metrics.items()}
+        children = self.layout.names(self.layout.network.children)
+        means |= {f"nll/{name}": nll for name, nll in zip(children, means.pop("nll"), strict=True)}
+        return state, means | {"loss/skipped": state.skipped.astype(jnp.float32)}
+
+    def _train_uniformly(
+        self,
+        state: TrainState,
+        settings: Settings,
+        data: Transitions,
+        key: Key[Array, ""],
+        num_updates: int,
+        derivatives: bool,
+        mixup: bool,
+    ) -> tuple[TrainState, Metrics]:
+        """All batches are drawn and gathered ahead, so that the scan does nothing but learn."""
+        index_key, mix_key, variant_key = jax.random.split(key, 3)
+        shape = (num_updates, self.members, self.config.batch_size)
+        index = jax.random.randint(index_key, shape, 0, data.action.shape[0], jnp.int32)
+        lam = mixup_coefficients(settings.mixup, jax.random.uniform(mix_key, shape)) if mixup else None
+        weights = jnp.ones(shape[1:], jnp.float32)
+
+        def body(
+            state: TrainState, xs: tuple[Transitions, Float[Array, "member batch"] | None, Key[Array, ""]]
+        ) -> tuple[TrainState, Metrics]:
+            transitions, lam, key = xs
+            state, metrics, _ = self.update(state, settings, transitions, lam, weights, key, derivatives)
+            return state, metrics
+
+        keys = jax.random.split(variant_key, num_updates)
+        return jax.lax.scan(body, state, (data[index], lam, keys))
+
+    def _train_by_priority(
+        self,
+        state: TrainState,
+        settings: Settings,
+        data: Transitions,
+        key: Key[Array, ""],
+        num_updates: int,
+        derivatives: bool,
+        mixup: bool,
+    ) -> tuple[TrainState, Metrics]:
+        """Each update draws by the errors that those before it have left."""
+        if state.priorities is None or state.priorities.capacity != data.action.shape[0]:
+            known = None if state.priorities is None else state.priorities.capacity
+            raise ValueError(
+                f"priorities of {known} transitions given for {data.action.shape[0]}; pass `data_size` to `init`"
+            )
+        draw_key, mix_key, variant_key = jax.random.split(key, 3)
+        lam = None
+        if mixup:
+            shape = (num_updates, self.members, self.config.batch_size)
+            lam = mixup_coefficients(settings.mixup, jax.random.uniform(mix_key, shape))
+            # A mixed example's error becomes the priority of one of its two parts: the larger one. The two are
+            # exchangeable, so this changes nothing about which mixtures are seen.
+            lam = jnp.maximum(lam, 1.0 - lam)
+
+        def body(
+            carry: tuple[TrainState, Priorities],
+            xs: tuple[Key[Array, ""], Float[Array, "member batch"] | None, Key[Array, ""]],
+        ) -> tuple[tuple[TrainState, Priorities], Metrics]:
+            state, priorities = carry
+            draw_key, lam, key = xs
+            index, weights = self.draw(priorities, draw_key)
+            state, metrics, errors = self.update(state, settings, data[index], lam, weights, key, derivatives)
+            return (state, jax.vmap(Priorities.update)(priorities, index, errors)), metrics
+
+        keys = jax.random.split(draw_key, num_updates), jax.random.split(variant_key, num_updates)
+        carry = replace(state, priorities=None), state.priorities
+        (state, priorities), metrics = jax.lax.scan(body, carry, (keys[0], lam, keys[1]))
+        return replace(state, priorities=priorities), metrics
+
+    def draw(
+        self, priorities: Priorities, key: Key[Array, ""]
+    ) -> tuple[Int[Array, "member batch"], Float[Array, "member batch"]]:
+        """A batch for each member by its priorities, with importance weights `(N · P(i))^-β`.
+
+        The weights are not divided by the largest one of the batch, as is often done: with β = 1 the expected gradient
+        is then that of uniform sampling, exactly and whatever the size of the batch.
+        """
+
+        def one(tree: Priorities, key: Key[Array, ""]) -> tuple[Int[Array, " batch"], Float[Array, " batch"]]:
+            index, _ = tree.sample(key, self.config.batch_size)
+            return index, (tree.capacity * tree.probabilities(index)) ** -self.config.weight
+
+        return jax.vmap(one)(priorities, jax.random.split(key, self.members))
+
+
+def _finite_mean(values: Float[Array, "update *axes"]) -> Float[Array, "*axes"]:
+    """Mean over the updates whose value is finite; NaN where there is none."""
+    return jnp.mean(values, axis=0, where=jnp.isfinite(values))
