@@ -1,0 +1,173 @@
+"""Scores of many transitions, in pieces of one size, and the change from one granularity to another."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from elden.ahead import compile_ahead
+from elden.dynamics.layout import Layout
+from elden.dynamics.likelihood import encode
+from elden.dynamics.training import Model, Transitions
+from elden.factors import Granularity
+from elden.graphs.base import Detector, Reference
+
+CHUNK = 256
+"""Transitions that are scored at a time."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores, and what they cost.
+
+    Attributes:
+        scores: Scores of all edges.
+        compile_s: Time to compile; 0 where an earlier call with the same shapes has paid for it.
+        run_s: Time to score, transfers to the host included.
+        num_models: Models that were asked: runs times members.
+    """
+
+    scores: Float[np.ndarray, "run time dst src"]
+    compile_s: float
+    run_s: float
+    num_models: int
+
+    @property
+    def cost_s(self) -> float:
+        """Time for one transition and one model."""
+        return float(self.run_s / (self.scores.shape[1] * self.num_models))
+
+
+def score_transitions(
+    detector: Detector,
+    layout: Layout,
+    models: Model,
+    transitions: Transitions,
+    reference: Reference,
+    chunk: int = CHUNK,
+) -> Float[np.ndarray, "run time dst src"]:
+    """Scores of all edges of many transitions; see `time_scores`."""
+    return time_scores(detector, layout, models, transitions, reference, chunk).scores
+
+
+def time_scores(
+    detector: Detector,
+    layout: Layout,
+    models: Model,
+    transitions: Transitions,
+    reference: Reference,
+    chunk: int = CHUNK,
+) -> Scored:
+    """Scores of all edges of many transitions for each run, averaged over its members, and the time that took.
+
+    One compiled function scores `chunk` transitions; the last piece is filled up with copies of the last transition.
+    Memory on the device therefore does not grow with the number of transitions.
+
+    Args:
+        detector: What reads the models.
+        layout: Meaning of the models' arrays.
+        models: Every leaf begins with the axes run and member.
+        transitions: Flat transitions `[time, …]`.
+        reference: States and actions that some detectors try.
+        chunk: Transitions at a time.
+    """
+    count = transitions.action.shape[0]
+    if count < 1 or chunk < 1:
+        raise ValueError(f"{count} transitions in chunks of {chunk} given; both must be at least 1")
+    num_runs, num_members = jax.tree.leaves(models)[0].shape[:2]
+    index = [np.minimum(np.arange(first, first + chunk), count - 1) for first in range(0, count, chunk)]
+    pieces = [transitions[jnp.asarray(part)] for part in index]
+    program, compile_s = _compiled(detector, layout, models, pieces[0], reference)
+    np.asarray(program(models, pieces[0], reference))  # the first call of a program pays for its memory
+    began = time.perf_counter()
+    parts = [np.asarray(program(models, piece, reference)) for piece in pieces]
+    run_s = time.perf_counter() - began
+    return Scored(np.concatenate(parts, axis=1)[:, :count], compile_s, run_s, num_runs * num_members)
+
+
+_Program: TypeAlias = Callable[[Model, Transitions, Reference], Float[Array, "run chunk dst src"]]
+
+
+def _compiled(
+    detector: Detector, layout: Layout, models: Model, piece: Transitions, reference: Reference
+) -> tuple[_Program, float]:
+    """The compiled function for arrays of these shapes, and the time it took to compile now."""
+    leaves, structure = jax.tree.flatten((models, piece, reference))
+    shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
+    programs = _programs(detector, layout)  # type: ignore[arg-type]  # detectors are frozen
+    if (structure, shapes) in programs:
+        return programs[structure, shapes], 0.0
+    compiled, compile_s = compile_ahead(_scores_of_all(detector, layout), (models, piece, reference))
+    programs[structure, shapes] = compiled
+    return compiled, compile_s
+
+
+_Shapes: TypeAlias = tuple[tuple[tuple[int, ...], str], ...]
+
+
+@lru_cache(maxsize=64)
+def _programs(detector: Detector, layout: Layout) -> dict[tuple[jax.tree_util.PyTreeDef, _Shapes], _Program]:
+    """What has been compiled for a detector and a layout so far; filled by `_compiled`."""
+    return {}
+
+
+def _scores_of_all(detector: Detector, layout: Layout) -> _Program:
+    """The function from all models and one piece of the transitions to scores."""
+
+    def scores(models: Model, piece: Transitions, reference: Reference) -> Float[Array, "run chunk dst src"]:
+        batch = encode(layout, piece.obs, piece.action, piece.next_obs)
+
+        def one(model: Model) -> Float[Array, "chunk dst src"]:
+            return detector.scores(layout, model, batch, reference)
+
+        return jnp.mean(jax.vmap(jax.vmap(one))(models), axis=1)
+
+    return scores
+
+
+def convert(
+    scores: Float[np.ndarray, "*batch dst src"],
+    layout: Layout,
+    sources: Granularity,
+    dst: Granularity,
+    src: Granularity,
+) -> Float[np.ndarray, "*batch newdst newsrc"]:
+    """Scores at another granularity.
+
+    From variables to entities by the maximum. From source entities to source variables by repetition: the score of an
+    entity stands for all its variables, since the detector does not say which of them it means. A network whose
+    children are entities says nothing of single variables, so entity children cannot become variables.
+
+    Args:
+        scores: Destinations are the children of the layout, sources as `sources` says, the action last.
+        layout: What the models predict.
+        sources: Granularity of the sources, from `Detector.sources`.
+        dst: Granularity of the destinations that is wanted.
+        src: Granularity of the sources that is wanted.
+
+    Raises:
+        ValueError: Entity children and variable destinations, or scores of another shape.
+    """
+    factors, children = layout.factors, layout.network.children
+    expected = (layout.num_children, len(factors.source_names(sources)))
+    if scores.shape[-2:] != expected:
+        raise ValueError(f"scores of shape {scores.shape} given; this layout's end with {expected}")
+    if children == "entity" and dst == "variable":
+        raise ValueError(
+            "the children of this network are entities, so its scores cannot be evaluated for single variables;"
+            " train with children='variable', or evaluate at the granularity 'entity'"
+        )
+    if children == "variable" and dst == "entity":
+        scores = np.stack([scores[..., rows, :].max(-2) for rows in factors.entity_slices], axis=-2)
+    if sources == "variable" and src == "entity":
+        columns = [scores[..., group].max(-1) for group in factors.entity_slices]
+        return np.stack([*columns, scores[..., -1]], axis=-1)
+    if sources == "entity" and src == "variable":
+        return scores[..., [*factors.entity_of, factors.num_entities]]
+    return scores

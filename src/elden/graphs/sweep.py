@@ -1,0 +1,90 @@
+"""What the model would have predicted, had one source had another value.
+
+A sweep replaces one source (a variable or the action) by each of a list of values, everything else staying as it is,
+and reads the probability of what was observed. All values of a discrete source are tried; of a continuous one, the
+values that some reference states have.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from elden.dynamics.layout import Layout
+from elden.dynamics.likelihood import Batch, forward, log_likelihood
+from elden.dynamics.training import Model
+from elden.factors import Continuous, Kind
+from elden.graphs.base import Reference
+
+
+@dataclass(frozen=True)
+class Swaps:
+    """The values that are tried, those of one source after those of the one before.
+
+    Attributes:
+        source: Source of each.
+        value: Entry within the source's block (discrete) or reference state (continuous).
+    """
+
+    source: Int[np.ndarray, " swap"]
+    value: Int[np.ndarray, " swap"]
+
+    def slices(self, num_sources: int) -> list[slice]:
+        """Where each source's values stand."""
+        ends = np.cumsum(np.bincount(self.source, minlength=num_sources)).tolist()
+        return [slice(start, stop) for start, stop in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def all_swaps(layout: Layout, samples: int) -> Swaps:
+    """All values of discrete sources, `samples` of continuous ones."""
+    counts = [samples if isinstance(kind, Continuous) else kind.n for kind in kinds(layout)]
+    source = np.repeat(np.arange(len(counts)), counts)
+    return Swaps(source, np.concatenate([np.arange(count) for count in counts]))
+
+
+def kinds(layout: Layout) -> tuple[Kind, ...]:
+    """Kind of each source, the action being the last one."""
+    return (*(variable.kind for variable in layout.factors.variables), layout.action)
+
+
+def sweep(
+    layout: Layout,
+    model: Model,
+    batch: Batch,
+    reference: Reference,
+    swaps: Swaps,
+    read: Callable[[Float[Array, "child slot value batch"]], Float[Array, "child batch"]] | None = None,
+) -> Float[Array, "swap child batch"]:
+    """`log p̂(s'_j | s, a with one source replaced)` for every replacement, one after the other to bound memory.
+
+    Args:
+        layout: Meaning of the arrays.
+        model: One model.
+        batch: Transitions.
+        reference: Where values of continuous sources come from.
+        swaps: What to try.
+        read: What to read from the networks' outputs instead of `log p̂(s'_j)`.
+    """
+    continuous = np.array([isinstance(kind, Continuous) for kind in kinds(layout)])
+    first = np.array([entry for _, entry, _ in layout.source_entries], np.int32)
+    entries = jnp.arange(layout.input_entries, dtype=jnp.int32)
+
+    def one(swap: tuple[Int[Array, ""], Int[Array, ""], Int[Array, ""]]) -> Float[Array, "child batch"]:
+        source, value, entry = swap
+        mine = (jnp.asarray(layout.input_source) == source)[..., None]
+        chosen = (entries == entry).astype(jnp.float32)[None, :, None]
+        if continuous.any():
+            seen = jax.lax.dynamic_index_in_dim(reference.inputs, value, axis=2, keepdims=True)
+            chosen = jnp.where(jnp.asarray(continuous)[source], seen, chosen)
+        inputs = jnp.where(mine, chosen, batch.inputs)
+        out = forward(layout, model.net, inputs).out
+        return log_likelihood(layout, out, batch) if read is None else read(out)
+
+    entry = np.where(continuous[swaps.source], 0, first[swaps.source] + swaps.value)
+    table = (swaps.source, np.where(continuous[swaps.source], swaps.value, 0), entry)
+    columns = tuple(jnp.asarray(column, jnp.int32) for column in table)
+    tried: Float[Array, "swap child batch"] = jax.lax.map(one, columns)
+    return tried
