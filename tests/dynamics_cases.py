@@ -111,8 +111,10 @@ def numbers_of(tree: Network) -> Numbers:
     return {jax.tree_util.keystr(path, simple=True, separator="."): np.array(leaf, np.float64) for path, leaf in leaves}
 
 
-def plain_output(layout: Layout, net: Numbers, child: int, inputs: np.ndarray) -> np.ndarray:
+def plain_output(layout: Layout, net: Numbers, child: int, inputs: np.ndarray, lost: int | None = None) -> np.ndarray:
     """One child's outputs `[slot, value]` for one example `[input, entry]`: the network's docstring, word by word.
+
+    The features of the input `lost` are 0.
 
     What the docstring leaves open: every layer of `MLP_i` is followed by the activation; in the two MLPs behind the
     attention layers the activation stands between layers only; logits are divided by the root of the head size.
@@ -125,7 +127,7 @@ def plain_output(layout: Layout, net: Numbers, child: int, inputs: np.ndarray) -
         x = act(net["first.weight"][i, rows] @ s + net["first.bias"][i, rows])
         for layer in range(len(config.features) - 1):
             x = act(net[f"features.{layer}.weight"][i, child] @ x + net[f"features.{layer}.bias"][i, child])
-        g.append(x)
+        g.append(x * 0 if i == lost else x)
     h = [x + _attention(config, net, "mix", child, x, g) for x in g]
     h = [x + _mlp(config, net, "mix", child, x) for x in h]
     own = h[int(np.flatnonzero(layout.query[child])[0])]

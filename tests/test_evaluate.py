@@ -82,8 +82,8 @@ def test_a_second_call_is_not_compiled_again() -> None:
     )
     assert first.compile_s > 0
     assert second.compile_s == 0
-    assert second.num_models == 4
-    assert second.cost_s == pytest.approx(second.run_s / (13 * 4))
+    # Three pieces of five transitions for two runs of two members: the median piece is no more than half of all.
+    assert 0 < second.cost_s <= second.run_s / 2 / (5 * 4)
 
 
 def test_nothing_to_score_is_refused() -> None:

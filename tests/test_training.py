@@ -17,7 +17,7 @@ from elden.dynamics.config import Precision, TrainConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch
 from elden.dynamics.mixup import mix, mixup_coefficients, mixup_table
-from elden.dynamics.runs import Run, train_runs
+from elden.dynamics.runs import Run, Training
 from elden.dynamics.training import Metrics, Model, Settings, Trainer, TrainState, Transitions
 from elden.dynamics.variants import rising
 
@@ -276,24 +276,23 @@ def test_the_shared_beginning_of_runs_changes_nothing() -> None:
     """Each run alone gives the same parameters, to the rounding of batched products."""
     data = learnable()
     said: list[tuple[int, int, dict[str, list[float]]]] = []
-    together, speed = train_runs(
+    together = Training(
         FORKED, RUNS, data, 8, segment=2, progress=lambda done, total, metrics: said.append((done, total, metrics))
-    )
-    assert speed.updates == 2 * 4 + 4 * 4
+    ).finish()
+    assert together.speed.updates == 2 * 4 + 4 * 4
     assert [done for done, _, _ in said] == [4, 8, 12, 16, 20, 24]
     assert {total for _, total, _ in said} == {24}
     assert all(len(values) == 2 for _, _, metrics in said for values in metrics.values())
     for index in (0, 2):
-        alone, _ = train_runs(FORKED, [RUNS[index]], data, 8, segment=2)
-        assert largest_difference(one_of(together.model, index), one_of(alone.model, 0)) < 1e-4
-        assert int(together.step[index]) == int(alone.step[0]) == 8
+        alone = Training(FORKED, RUNS[index : index + 1], data, 8, segment=2).finish()
+        assert largest_difference(one_of(together.models, index), one_of(alone.models, 0)) < 1e-4
     for first, second in ((0, 2), (1, 3), (0, 1)):
-        assert largest_difference(one_of(together.model, first), one_of(together.model, second)) > 1e-3
+        assert largest_difference(one_of(together.models, first), one_of(together.models, second)) > 1e-3
 
 
 def test_donated_states_do_not_take_the_data_with_them() -> None:
     data = learnable()
-    first, second = (train_runs(FORKED, RUNS, data, 8, segment=2)[0] for _ in range(2))
+    first, second = (Training(FORKED, RUNS, data, 8, segment=2).finish().models for _ in range(2))
     assert_equal(first, second)
     assert_equal(data, learnable())
 
@@ -301,8 +300,8 @@ def test_donated_states_do_not_take_the_data_with_them() -> None:
 def test_nothing_to_train_is_refused() -> None:
     trainer = Trainer(small_layout(), FAST)
     with pytest.raises(ValueError, match="0 runs of 5 updates"):
-        train_runs(trainer, [], learnable(), 5)
+        Training(trainer, (), learnable(), 5)
     with pytest.raises(ValueError, match="1 runs of 0 updates"):
-        train_runs(trainer, RUNS[:1], learnable(), 0)
+        Training(trainer, RUNS[:1], learnable(), 0)
     with pytest.raises(ValueError, match="at least 1"):
         Trainer(small_layout(), FAST, members=0)

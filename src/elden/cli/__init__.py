@@ -1,4 +1,4 @@
-"""The command `elden`: look at a world (`info`), play it (`play`), watch the scripted policy (`demo`).
+"""The command `elden`: look at a world, play it, collect data from it, detect dependencies in it, reproduce tables.
 
 Everything but `main` is imported when it is needed, so that `elden --version` does not wait for it.
 """

@@ -7,16 +7,19 @@ neighbours; what tyro then refuses is told in one line instead of its box.
 import contextlib
 import io
 import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Protocol, Union, runtime_checkable
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
+from typing import Annotated, Any, Protocol, Union, get_args, get_origin, runtime_checkable
 
 import tyro
 
 from elden.cli.collect import Collect
 from elden.cli.demo import Demo
+from elden.cli.detect import Detect
 from elden.cli.errors import UsageError
 from elden.cli.info import Info
 from elden.cli.play import Play
+from elden.cli.reproduce import Reproduce
 from elden.cli.worlds import first_line, option_flags
 from elden.worlds.base import World
 from elden.worlds.registry import WORLDS, nearest_names, world_class
@@ -30,7 +33,14 @@ class Command(Protocol):
         """Do it; `command_line` is what the user typed, for the records."""
 
 
-COMMANDS: dict[str, type[Command]] = {"info": Info, "play": Play, "demo": Demo, "collect": Collect}
+COMMANDS: dict[str, type[Command]] = {
+    "info": Info,
+    "play": Play,
+    "demo": Demo,
+    "collect": Collect,
+    "detect": Detect,
+    "reproduce": Reproduce,
+}
 """Every subcommand by its name. To add one: write its file and name it here."""
 
 _DESCRIPTION = "Exploration via local dependencies. `elden --version` prints the version."
@@ -89,27 +99,39 @@ def _checked(words: list[str]) -> list[str]:
     flags = _HELP | option_flags(command)
     for cls in WORLDS.values():
         flags |= option_flags(cls)
-    bare = _bare_words(rest, flags)
+    bare = _bare_words(rest, flags, _list_flags(command))
     helps = not _HELP.keys().isdisjoint(rest)
-    world = _world_class(name, command, rest[bare[0]] if bare else None, helps)
-    if not helps and world is not None:
-        _check_options(f"elden {name} {world.name}", rest, flags, _HELP | option_flags(command) | option_flags(world))
+    if all(option.name != "world" for option in fields(command)):  # type: ignore[arg-type]
+        _check_options(f"elden {name}", rest, flags, _HELP | option_flags(command))
+    else:
+        world = _world_class(name, command, rest[bare[0]] if bare else None, helps)
+        allowed = _HELP | option_flags(command) | (option_flags(world) if world is not None else {})
+        if not helps and world is not None:
+            _check_options(f"elden {name} {world.name}", rest, flags, allowed)
     if len(bare) > 1:
         raise UsageError(f"{rest[bare[1]]!r} is one word too many; options are written --like-this (see {name} --help)")
     return [name, *(rest[i] for i in bare), *(word for i, word in enumerate(rest) if i not in bare)]
 
 
-def _bare_words(words: list[str], flags: Mapping[str, bool]) -> list[int]:
-    """Where the words are that are neither options nor values of options."""
-    bare, value_next = [], False
+def _bare_words(words: list[str], flags: Mapping[str, bool], lists: Collection[str] = ()) -> list[int]:
+    """Where the words are that are neither options nor values of options; options in `lists` take many values."""
+    bare, value_next, many = [], False, False
     for index, word in enumerate(words):
         if value_next:
             value_next = False
         elif word.startswith("-"):
+            many = _flag(word) in lists
             value_next = "=" not in word and not flags.get(_flag(word), False)
-        else:
+        elif not many:
             bare.append(index)
     return bare
+
+
+def _list_flags(command: type[Command]) -> set[str]:
+    """The options of a subcommand that take as many values as are given."""
+    options = fields(command)  # type: ignore[arg-type]
+    kinds = {option.name: {option.type, *get_args(option.type)} for option in options}
+    return {f"--{name.replace('_', '-')}" for name, some in kinds.items() if any(get_origin(k) is tuple for k in some)}
 
 
 def _flag(word: str) -> str:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, Key, Num, Shaped, UInt8
 
+from elden.data.plain import differences
 from elden.data.store import (
     CARD,
     DamagedDataError,
@@ -239,21 +240,10 @@ def _description(world: World) -> dict[str, object]:
     return {"factors": factors, "actions": list(world.action_names), "events": list(world.book.events)}
 
 
-def _leaves(plan: object, name: str = "") -> dict[str, object]:
-    """The values of nested mappings by their dotted names."""
-    if not isinstance(plan, Mapping):
-        return {name: plan}
-    return {key: value for part in plan for key, value in _leaves(plan[part], f"{name}.{part}".strip(".")).items()}
-
-
 def _check_plan(folder: Path, card: Mapping[str, object], plan: Mapping[str, object]) -> None:
-    found = _leaves({name: card.get(name) for name in plan})
-    wanted = _leaves(plan)
-    names = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
-    if names:
-        differences = "; ".join(f"{name} was {found.get(name)!r}, now {wanted.get(name)!r}" for name in names)
+    if changed := differences({name: card.get(name) for name in plan}, plan):
         raise OtherCollectionError(
-            f"{folder} holds another collection ({differences}); choose another folder or remove this one"
+            f"{folder} holds another collection ({changed}); choose another folder or remove this one"
         )
 
 

@@ -1,23 +1,42 @@
-"""Many ensembles side by side in one program: seeds and values of λ as a leading axis.
+"""Many ensembles side by side in one program, seeds and values of λ being a leading axis; training can stop and go on.
 
-Ensembles that differ only in λ are the same until λ starts to rise, so they are trained once up to there; those whose λ
-is 0 never pay for derivatives.
+A group of runs is trained in stages. Runs that differ only in λ are the same until λ starts to rise, so up to there one
+run stands for all of them; then those with and those without λ part, and only those with λ pay for derivatives. The
+state of each stage is kept under its number of updates, the newest one last written; one that is damaged is skipped and
+the one before it is used.
 """
 
+import logging
+import re
+import shutil
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from pathlib import Path
+from typing import TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Int, Key, Shaped
 
-from elden.dynamics.training import Metrics, Settings, Trainer, TrainState, Transitions
+from elden.ahead import compile_ahead
+from elden.data.plain import differences, plain
+from elden.data.store import DamagedDataError, read_arrays, write_arrays
+from elden.dynamics.training import Metrics, Model, Settings, Trainer, TrainState, Transitions
 
-Progress = Callable[[int, int, dict[str, list[float]]], None]
+Progress: TypeAlias = Callable[[int, int, dict[str, list[float]]], None]
 """Called with the model updates done and to be done, and the last metrics of each run."""
+
+Log: TypeAlias = Callable[[str, int, dict[str, list[float]]], None]
+"""Called with the stage, the update and the metrics of each of its runs."""
+
+SAVE_EVERY_S = 300.0
+"""Time after which a state is kept even if nothing asks for it."""
+
+_log = logging.getLogger(__name__)
+_Tree = TypeVar("_Tree")
 
 
 @dataclass(frozen=True)
@@ -43,118 +62,347 @@ class Speed:
         return self.updates / self.train_s if self.train_s > 0 else float("nan")
 
 
-class _Clock:
-    """Sums up compile and run times over the programs of one training."""
+@dataclass(frozen=True)
+class StoredModel:
+    """One run's model.
 
-    def __init__(self) -> None:
-        self.compile_s = self.train_s = 0.0
-        self.updates = 0
-
-    def speed(self) -> Speed:
-        return Speed(self.compile_s, self.train_s, self.updates)
-
-
-def train_runs(
-    trainer: Trainer,
-    runs: Sequence[Run],
-    data: Transitions,
-    num_updates: int,
-    segment: int = 1000,
-    progress: Progress | None = None,
-) -> tuple[TrainState, Speed]:
-    """Train one ensemble for each run.
-
-    Args:
-        trainer: Shape of the ensembles and their training.
-        runs: Seeds and settings.
-        data: Transitions to train on, shared by all.
-        num_updates: Updates of each ensemble.
-        segment: Updates between two returns to the host.
-        progress: Called after every segment.
-
-    Returns:
-        The trained ensembles, the run being the first axis of every leaf, and how fast that went.
+    Attributes:
+        model: Every leaf begins with the axis member.
+        skipped: Updates that were skipped because they were not finite.
+        speed: How fast it was trained, beside the others of its program.
     """
-    if not runs or num_updates < 1:
-        raise ValueError(f"{len(runs)} runs of {num_updates} updates given; both must be at least 1")
-    free = [run for run in runs if run.penalty == 0]
-    start = min(trainer.config.penalty_start, num_updates) if len(free) < len(runs) else num_updates
-    bases = sorted({(run.seed, run.mixup) for run in runs})
-    clock = _Clock()
-    total = len(bases) * start + len(runs) * (num_updates - start)
-    stage = _Stage(trainer, data, segment, clock, total, progress)
-    begun = stage.train([Run(seed, 0.0, mixup) for seed, mixup in bases], None, 0, start, derivatives=False)
-    forked = _take(begun, [bases.index((run.seed, run.mixup)) for run in runs])
-    parts, order = [], []
-    for derivatives in (False, True):
-        chosen = [i for i, run in enumerate(runs) if (run.penalty > 0) == derivatives]
-        if chosen:
-            part = _take(forked, chosen)
-            if start < num_updates:
-                part = stage.train([runs[i] for i in chosen], part, start, num_updates, derivatives)
-            parts.append(part)
-            order += chosen
-    joined: TrainState = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-    return _take(joined, np.argsort(order).tolist()), clock.speed()
+
+    model: Model
+    skipped: int
+    speed: Speed
 
 
-def _take(state: TrainState, index: Sequence[int]) -> TrainState:
-    taken: TrainState = jax.tree.map(lambda leaf: leaf[np.asarray(index)], state)
-    return taken
+class OutOfTimeError(RuntimeError):
+    """The time limit is over; what has been done is kept."""
 
 
 @dataclass(frozen=True)
-class _Stage:
-    """A stretch of training in which all runs do the same."""
+class Deadline:
+    """A moment after which training stops, at the next return to the host."""
+
+    at_s: float | None = None
+
+    @classmethod
+    def after(cls, seconds: float | int | None) -> "Deadline":
+        """So many seconds from now; None is never."""
+        return cls(None if seconds is None else time.monotonic() + seconds)
+
+    @property
+    def over(self) -> bool:
+        """Whether it has passed."""
+        return self.at_s is not None and time.monotonic() >= self.at_s
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A group of trained models.
+
+    Attributes:
+        models: Every leaf begins with the axes run and member.
+        speed: How fast they were trained, all sittings together.
+        skipped: Updates that each run skipped because they were not finite.
+    """
+
+    models: Model
+    speed: Speed
+    skipped: Int[np.ndarray, " run"]
+
+    def take(self, index: Sequence[int]) -> Model:
+        """The models of some of the runs."""
+        return _take(self.models, index)
+
+    def stored(self, index: int) -> StoredModel:
+        """One run's model, to be kept."""
+        model: Model = jax.tree.map(lambda leaf: leaf[index], self.models)
+        return StoredModel(model, int(self.skipped[index]), self.speed)
+
+
+@dataclass(frozen=True)
+class Training:
+    """A group of runs that are trained side by side.
+
+    Attributes:
+        trainer: Shape of the models and their training.
+        runs: Seeds and settings.
+        data: Transitions to train on.
+        num_updates: Updates of each run.
+        segment: Updates between two returns to the host.
+        folder: Where states of training are kept until `forget`; None keeps nothing.
+        identity: What decides the result, for the card of what is kept.
+        deadline: When to stop.
+        progress: Called after every segment.
+        log: Called after every segment.
+    """
 
     trainer: Trainer
+    runs: tuple[Run, ...]
     data: Transitions
-    segment: int
-    clock: _Clock
-    total: int
-    progress: Progress | None
+    num_updates: int
+    segment: int = 1000
+    folder: Path | None = None
+    identity: Mapping[str, object] = field(default_factory=dict)
+    deadline: Deadline = Deadline()
+    progress: Progress | None = None
+    log: Log | None = None
 
-    def train(
-        self, runs: Sequence[Run], state: TrainState | None, start: int, stop: int, derivatives: bool
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if not self.runs or self.num_updates < 1 or self.segment < 1:
+            raise ValueError(
+                f"{len(self.runs)} runs of {self.num_updates} updates in segments of {self.segment} given;"
+                " all must be at least 1"
+            )
+
+    @property
+    def _start(self) -> int:
+        """Up to where runs that differ only in λ are the same."""
+        if all(run.penalty == 0 for run in self.runs):
+            return self.num_updates
+        return min(self.trainer.config.penalty_start, self.num_updates)
+
+    @property
+    def _bases(self) -> list[tuple[int, float]]:
+        return sorted({(run.seed, run.mixup) for run in self.runs})
+
+    @property
+    def total(self) -> int:
+        """Updates over all runs."""
+        return len(self._bases) * self._start + len(self.runs) * (self.num_updates - self._start)
+
+    def finish(self) -> Trained:
+        """Train to the end, from wherever an earlier sitting stopped.
+
+        Raises:
+            OutOfTimeError: The deadline has passed; the state is kept.
+            ValueError: The folder holds states of another training.
+        """
+        state, clocks = self._train()
+        return Trained(state.model, _sum(clocks), np.asarray(state.skipped))
+
+    def forget(self) -> None:
+        """Remove the states that were kept: the models are safe."""
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _untrained(self, keys: Key[Array, " run"]) -> TrainState:
+        init = partial(self.trainer.init, data_size=self.data.action.shape[0])
+        state: TrainState = jax.vmap(init)(jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys))
+        return state
+
+    def _train(self) -> tuple[TrainState, list["_Clock"]]:
+        clocks: list[_Clock] = []
+        start, bases = self._start, self._bases
+        begun = self._stage("begin", [Run(seed, 0.0, mixup) for seed, mixup in bases], None, (0, start), False, clocks)
+        forked = _take(begun, [bases.index((run.seed, run.mixup)) for run in self.runs])
+        parts: list[TrainState] = []
+        order: list[int] = []
+        for name, derivatives in (("free", False), ("penalised", True)):
+            chosen = [i for i, run in enumerate(self.runs) if (run.penalty > 0) == derivatives]
+            if chosen:
+                part, runs = _take(forked, chosen), [self.runs[i] for i in chosen]
+                parts.append(self._stage(name, runs, part, (start, self.num_updates), derivatives, clocks))
+                order += chosen
+        joined: TrainState = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+        return _take(joined, np.argsort(order).tolist()), clocks
+
+    def _stage(
+        self,
+        name: str,
+        runs: Sequence[Run],
+        state: TrainState | None,
+        span: tuple[int, int],
+        derivatives: bool,
+        clocks: list["_Clock"],
     ) -> TrainState:
+        """Train these runs over a span of updates, and add the stage's clock to the list."""
         keys = jax.vmap(jax.random.key)(jnp.array([run.seed for run in runs], jnp.uint32))
         if state is None:
-            state = _untrained(self.trainer, self.data, keys)
+            state = jax.jit(self._untrained)(keys)
+        clock, saved = _Clock(), time.monotonic()
+        clocks.append(clock)
+        state = self._restore(name, state, span, clock)
+        restored = clock.update
         settings = [self.trainer.settings(run.penalty, run.mixup) for run in runs]
         stacked: Settings = jax.tree.map(lambda *leaves: jnp.stack(leaves), *settings)
-        mixup = any(run.mixup > 0 for run in runs)
-        for first in range(start, stop, self.segment):
-            size = min(self.segment, stop - first)
-            program = _program(self.trainer, size, derivatives, mixup)
-            arguments = (state, stacked, self.data, keys, jnp.int32(first))
-            began = time.perf_counter()
-            if first == start or size != self.segment:
-                program.lower(*arguments).compile()
-                self.clock.compile_s += time.perf_counter() - began
-                began = time.perf_counter()
-            state, metrics = program(*arguments)
-            said = {name: np.asarray(value).tolist() for name, value in metrics.items()}
-            self.clock.train_s += time.perf_counter() - began
-            self.clock.updates += size * len(runs)
-            if self.progress is not None:
-                self.progress(self.clock.updates, self.total, said)
+        programs = _programs(self.trainer, derivatives, any(run.mixup > 0 for run in runs))
+        for first in range(clock.update or span[0], span[1], self.segment):
+            self._check_time(name, state, clock)
+            if time.monotonic() - saved > SAVE_EVERY_S:
+                self._save(name, state, clock)
+                saved = time.monotonic()
+            size = min(self.segment, span[1] - first)
+            state, said = programs.run(size, (state, stacked, self.data, keys, jnp.int32(first)), clock)
+            clock.update, clock.updates = first + size, clock.updates + size * len(runs)
+            self._tell(name, clocks, said)
+        if clock.update > restored:
+            self._save(name, state, clock)
+        return state
+
+    def _check_time(self, name: str, state: TrainState, clock: "_Clock") -> None:
+        if not self.deadline.over:
+            return
+        if clock.updates:
+            self._save(name, state, clock)
+        raise OutOfTimeError(
+            f"the time limit is over, in stage {name!r} at update {clock.update} of {self.num_updates}"
+        )
+
+    def _tell(self, name: str, clocks: Sequence["_Clock"], said: dict[str, list[float]]) -> None:
+        if self.log is not None:
+            self.log(name, clocks[-1].update, said)
+        if self.progress is not None:
+            self.progress(sum(clock.updates for clock in clocks), self.total, said)
+
+    def _save(self, name: str, state: TrainState, clock: "_Clock") -> None:
+        """Keep a state, and drop those before it."""
+        if self.folder is None:
+            return
+        home = self.folder / name
+        before = list(home.glob("*"))
+        current = home / f"{clock.update:09d}"
+        write_arrays(current, to_arrays(state), _card({**self.identity, "stage": name, "clock": clock.asdict()}))
+        for folder in before:
+            if folder != current:
+                shutil.rmtree(folder)
+
+    def _restore(self, name: str, state: TrainState, span: tuple[int, int], clock: "_Clock") -> TrainState:
+        """The newest state that was kept, with its clock; the given one where there is none."""
+        slots = sorted((self.folder / name).glob("*"), reverse=True) if self.folder is not None else []
+        for slot in slots:
+            try:
+                arrays, card = read_arrays(slot)
+            except DamagedDataError as error:
+                _log.warning("a damaged state of training is not used: %s", error)
+                continue
+            _check_identity(slot, card, {**self.identity, "stage": name})
+            clock.load(card.get("clock"))
+            if not span[0] <= clock.update <= span[1]:
+                raise ValueError(f"{slot} is of update {clock.update}, which does not lie in {span}")
+            return from_arrays(arrays, state)
         return state
 
 
-def _untrained(trainer: Trainer, data: Transitions, keys: Key[Array, " run"]) -> TrainState:
-    init = partial(trainer.init, data_size=data.action.shape[0])
-    state: TrainState = jax.jit(jax.vmap(init))(jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys))
-    return state
+@dataclass
+class _Clock:
+    """Where a stage is, and the time that it took so far."""
+
+    update: int = 0
+    updates: int = 0
+    compile_s: float = 0.0
+    train_s: float = 0.0
+
+    def asdict(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in ("update", "updates", "compile_s", "train_s")}
+
+    def load(self, values: object) -> None:
+        if not isinstance(values, Mapping):
+            raise DamagedDataError(f"a state of training has no clock but {values!r}")
+        self.update, self.updates = int(values["update"]), int(values["updates"])
+        self.compile_s, self.train_s = float(values["compile_s"]), float(values["train_s"])
 
 
-@lru_cache(maxsize=32)
-def _program(trainer: Trainer, size: int, derivatives: bool, mixup: bool) -> jax.stages.Wrapped:
-    """The compiled updates of one segment for all runs."""
+def _sum(clocks: Sequence[_Clock]) -> Speed:
+    return Speed(
+        compile_s=sum(clock.compile_s for clock in clocks),
+        train_s=sum(clock.train_s for clock in clocks),
+        updates=sum(clock.updates for clock in clocks),
+    )
 
-    def train(
-        state: TrainState, settings: Settings, data: Transitions, key: Key[Array, ""], first: Int[Array, ""]
-    ) -> tuple[TrainState, Metrics]:
-        key = jax.random.fold_in(jax.random.fold_in(key, 1), first)
-        return trainer.train(state, settings, data, key, size, derivatives, mixup)
 
-    return jax.jit(jax.vmap(train, in_axes=(0, 0, None, 0, None)), donate_argnums=0)
+_Arguments: TypeAlias = tuple[TrainState, Settings, Transitions, Key[Array, " run"], Int[Array, ""]]
+
+
+class _Programs:
+    """The compiled updates of one kind, by the size of a segment, the number of runs and that of transitions."""
+
+    def __init__(self, trainer: Trainer, derivatives: bool, mixup: bool) -> None:
+        self.trainer, self.derivatives, self.mixup = trainer, derivatives, mixup
+        self.compiled: dict[tuple[int, int, int], Callable[..., tuple[TrainState, Metrics]]] = {}
+
+    def run(self, size: int, arguments: _Arguments, clock: _Clock) -> tuple[TrainState, dict[str, list[float]]]:
+        """One segment of all runs, timed with compilation apart."""
+        _, _, data, keys, _ = arguments
+        place = (size, keys.shape[0], data.action.shape[0])
+        if place not in self.compiled:
+            self.compiled[place], compile_s = self._compile(size, arguments)
+            clock.compile_s += compile_s
+        began = time.perf_counter()
+        state, metrics = self.compiled[place](*arguments)
+        said = {name: np.asarray(value).tolist() for name, value in metrics.items()}
+        clock.train_s += time.perf_counter() - began
+        return state, said
+
+    def _compile(self, size: int, arguments: _Arguments) -> tuple[Callable[..., tuple[TrainState, Metrics]], float]:
+        def train(
+            state: TrainState, settings: Settings, data: Transitions, key: Key[Array, ""], first: Int[Array, ""]
+        ) -> tuple[TrainState, Metrics]:
+            key = jax.random.fold_in(jax.random.fold_in(key, 1), first)
+            return self.trainer.train(state, settings, data, key, size, self.derivatives, self.mixup)
+
+        return compile_ahead(jax.vmap(train, in_axes=(0, 0, None, 0, None)), arguments, donate_first=True)
+
+
+@lru_cache(maxsize=16)
+def _programs(trainer: Trainer, derivatives: bool, mixup: bool) -> _Programs:
+    """What has been compiled so far for a trainer."""
+    return _Programs(trainer, derivatives, mixup)
+
+
+def _take(tree: _Tree, index: Sequence[int]) -> _Tree:
+    taken: _Tree = jax.tree.map(lambda leaf: leaf[np.asarray(index)], tree)
+    return taken
+
+
+# What is kept: arrays with a card that says of which training they are.
+
+
+def to_arrays(tree: object) -> dict[str, Shaped[np.ndarray, "..."]]:
+    """The leaves of a tree by names that say where they stand in it."""
+    paths = jax.tree_util.tree_leaves_with_path(tree)
+    return {_name(i, path): np.asarray(leaf) for i, (path, leaf) in enumerate(paths)}
+
+
+def from_arrays(arrays: Mapping[str, Shaped[np.ndarray, "..."]], like: _Tree) -> _Tree:
+    """The tree whose leaves `to_arrays` has named.
+
+    Args:
+        arrays: The leaves.
+        like: A tree of the same structure, shapes and types.
+
+    Raises:
+        DamagedDataError: The arrays are not those of such a tree.
+    """
+    paths, structure = jax.tree_util.tree_flatten_with_path(like)
+    names = [_name(i, path) for i, (path, _) in enumerate(paths)]
+    if sorted(arrays) != sorted(names):
+        raise DamagedDataError(f"arrays {', '.join(sorted(arrays))} given; expected are {', '.join(sorted(names))}")
+    for name, (_, leaf) in zip(names, paths, strict=True):
+        if arrays[name].shape != leaf.shape or arrays[name].dtype != leaf.dtype:
+            raise DamagedDataError(
+                f"{name} is {arrays[name].dtype} {arrays[name].shape}; expected is {leaf.dtype} {leaf.shape}"
+            )
+    tree: _Tree = jax.tree.unflatten(structure, [jnp.asarray(arrays[name]) for name in names])
+    return tree
+
+
+def _name(index: int, path: tuple[object, ...]) -> str:
+    words = re.sub(r"[^A-Za-z0-9_]+", ".", jax.tree_util.keystr(path)).strip(".")
+    return f"{index:03d}.{words}"
+
+
+def _card(content: Mapping[str, object]) -> dict[str, object]:
+    card = plain(content)
+    if not isinstance(card, dict):
+        raise TypeError(f"a card is an object, not {card!r}")
+    return card
+
+
+def _check_identity(folder: Path, card: Mapping[str, object], identity: Mapping[str, object]) -> None:
+    wanted = _card(identity)
+    if changed := differences({name: card.get(name) for name in wanted}, wanted):
+        raise ValueError(f"{folder} is of another training ({changed}); choose another folder or remove this one")

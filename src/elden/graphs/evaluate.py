@@ -30,18 +30,13 @@ class Scored:
         scores: Scores of all edges.
         compile_s: Time to compile; 0 where an earlier call with the same shapes has paid for it.
         run_s: Time to score, transfers to the host included.
-        num_models: Models that were asked: runs times members.
+        cost_s: Time for one transition and one model, from the median over the pieces.
     """
 
     scores: Float[np.ndarray, "run time dst src"]
     compile_s: float
     run_s: float
-    num_models: int
-
-    @property
-    def cost_s(self) -> float:
-        """Time for one transition and one model."""
-        return float(self.run_s / (self.scores.shape[1] * self.num_models))
+    cost_s: float
 
 
 def score_transitions(
@@ -85,10 +80,13 @@ def time_scores(
     pieces = [transitions[jnp.asarray(part)] for part in index]
     program, compile_s = _compiled(detector, layout, models, pieces[0], reference)
     np.asarray(program(models, pieces[0], reference))  # the first call of a program pays for its memory
-    began = time.perf_counter()
-    parts = [np.asarray(program(models, piece, reference)) for piece in pieces]
-    run_s = time.perf_counter() - began
-    return Scored(np.concatenate(parts, axis=1)[:, :count], compile_s, run_s, num_runs * num_members)
+    parts, times = [], []
+    for piece in pieces:
+        began = time.perf_counter()
+        parts.append(np.asarray(program(models, piece, reference)))
+        times.append(time.perf_counter() - began)
+    cost_s = float(np.median(times)) / (chunk * num_runs * num_members)
+    return Scored(np.concatenate(parts, axis=1)[:, :count], compile_s, sum(times), cost_s)
 
 
 _Program: TypeAlias = Callable[[Model, Transitions, Reference], Float[Array, "run chunk dst src"]]

@@ -450,9 +450,15 @@ def _spread(
         axes.bar(edges[0] - 2 * step, none, 1.6 * step, color=color, alpha=0.35, ec=color)
 
 
+_LETTER = 0.66  # width of a bold letter over its size, on average
+
+
 def _headline(figure: "matplotlib.figure.Figure", title: str) -> None:
+    """A title at the top left, in smaller letters where the figure is too narrow for it."""
     width, height = figure.get_size_inches()
-    text = figure.text(0.12 / width, 1 - 0.22 / height, title, size=style.TITLE_PT, weight="bold", va="center")
+    fitting = 72 * (width - 0.24) / (_LETTER * max(len(title), 1))
+    size = min(style.TITLE_PT, fitting)
+    text = figure.text(0.12 / width, 1 - 0.22 / height, title, size=size, weight="bold", va="center")
     text.set_in_layout(False)
 
 

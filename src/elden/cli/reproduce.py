@@ -1,0 +1,71 @@
+"""`elden reproduce`: the paper's tables, made anew and printed beside the paper's numbers."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from elden.cli.console import make_console
+from elden.cli.detect import StudyOptions, refusals, stopping, study_progress
+from elden.cli.errors import UsageError
+from elden.dynamics.runs import Deadline
+from elden.studies.paper import PAPER_WORLDS
+from elden.studies.reproduce import TABLES, reproduce
+from elden.studies.tables import detection_table
+from elden.viewing import rich_table
+from elden.worlds.registry import WORLDS, nearest_names, world_class
+
+
+@dataclass(frozen=True)
+class Reproduce(StudyOptions):
+    """Make a table of the paper anew (table1, table2), and print it beside the paper's numbers."""
+
+    table: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar=f"{{{','.join(TABLES)}}}")] = ""
+    """Which table: table1 compares detectors, table2 values of λ."""
+    worlds: tuple[str, ...] = tuple(name for name in PAPER_WORLDS if name in WORLDS)
+    """In which worlds."""
+    out: Path | None = None
+    """Folder for the table and a run folder for each world; runs/TABLE where none is given."""
+
+    def __post_init__(self) -> None:
+        """Check the names."""
+        super().__post_init__()
+        if not self.table:
+            raise UsageError(f"elden reproduce needs a table: {', '.join(TABLES)}")
+        if self.table not in TABLES:
+            raise UsageError(f"no table {self.table!r}; {nearest_names(self.table.lower(), TABLES)}")
+        if not self.worlds or len(set(self.worlds)) < len(self.worlds):
+            raise UsageError(f"--worlds {' '.join(self.worlds)} given; name at least one, and each once")
+        if self.table == "table2" and self.methods is not None:
+            raise UsageError("--methods given, but table2 is about gradient alone")
+        for world in self.worlds:
+            try:
+                world_class(world)
+            except ValueError as error:
+                raise UsageError(str(error)) from None
+            self.config(world)
+
+    def run(self, command_line: str) -> None:
+        """Train and measure world after world, and print the table."""
+        console = make_console()
+        out = Path("runs") / self.table if self.out is None else self.out
+        with refusals(out), study_progress(console) as tell, stopping(console):
+            made = reproduce(
+                self.table,
+                self.preset,
+                self.worlds,
+                out,
+                self.changes,
+                models=self.models,
+                deadline=Deadline.after(self.time_limit_s),
+                progress=lambda world, what, done, total: tell(f"{world}: {what}", done, total),
+                command=command_line,
+                figures=self.figures,
+            )
+            for detection in made.detections:
+                console.print(rich_table(detection_table(detection)))
+                for level in detection.config.granularity:
+                    # One world at a time: all of them side by side are too wide for a terminal.
+                    console.print(rich_table(made.table(level, [detection.world.name])))
+            console.print(f"\n{out / 'table.md'}")

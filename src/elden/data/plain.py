@@ -1,0 +1,41 @@
+"""Values as JSON holds them, and what differs between two of them."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+
+import numpy as np
+
+
+def plain(value: object) -> object:
+    """The value as JSON can hold it: dataclasses as objects, tuples as lists, what is not finite as null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON: {value!r}")
+
+
+def leaves(value: object, name: str = "") -> dict[str, object]:
+    """The values of nested mappings by their dotted names."""
+    if not isinstance(value, Mapping):
+        return {name: value}
+    return {key: leaf for part in value for key, leaf in leaves(value[part], f"{name}.{part}".strip(".")).items()}
+
+
+def differences(found: object, wanted: object) -> str:
+    """What differs between two plain values, in words; empty where nothing does."""
+    old, new = leaves(found), leaves(wanted)
+    names = [name for name in {**new, **old} if old.get(name) != new.get(name)]
+    return "; ".join(f"{name} was {old.get(name)!r}, now {new.get(name)!r}" for name in names)

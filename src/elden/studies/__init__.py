@@ -1,0 +1,1 @@
+"""The paper's tables and our own studies, each of them a command."""

@@ -1,0 +1,157 @@
+"""What a study of detectors is: its settings, and the rows of the table that it makes."""
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Literal, TypeAlias
+
+from elden.dynamics.config import NetworkConfig, TrainConfig
+from elden.factors import Granularity
+from elden.graphs.base import Detector
+from elden.graphs.input_mask import InputMask
+from elden.graphs.registry import DETECTORS, detector_named
+from elden.worlds.registry import nearest_names
+
+Level: TypeAlias = Literal["entity", "variable", "variable<-entity"]
+"""What destinations and sources are when scores are measured: both entities, both variables, or variables that depend
+on entities."""
+
+LEVELS: dict[Level, tuple[Granularity, Granularity]] = {
+    "entity": ("entity", "entity"),
+    "variable": ("variable", "variable"),
+    "variable<-entity": ("variable", "entity"),
+}
+"""Destination and source of each level."""
+
+_MASK_COOLING = 4
+"""The temperature of the learnt mask falls over 2 M updates in the authors' programs, which make 500 k."""
+
+
+@dataclass(frozen=True)
+class DetectConfig:
+    """How detectors are trained and measured."""
+
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    """The networks."""
+    train: TrainConfig = field(default_factory=TrainConfig)
+    """Their training."""
+    methods: tuple[str, ...] = tuple(DETECTORS)
+    """The detectors to compare."""
+    seeds: int = 3
+    """Independent models of each kind."""
+    members: int = 1
+    """Members of an ensemble; their scores are averaged."""
+    updates: int = 500_000
+    """Updates of each model."""
+    segment: int = 1000
+    """Updates between two returns to the host: for progress, for saving, and for the time limit."""
+    transitions: int = 500_000
+    """Transitions to collect, held-out ones included, where no data are given."""
+    eval_episodes: int = 50
+    """Held-out episodes that are measured; the last transition of each is left out."""
+    threshold_transitions: int = 1000
+    """Unlabelled transitions of the training data from whose scores the automatic threshold comes."""
+    reference: int = 256
+    """Transitions of the training data that show detectors which values continuous variables have."""
+    granularity: tuple[Level, ...] = ("entity", "variable<-entity", "variable")
+    """At which granularities to measure; the first is that of the tables and figures."""
+    chunk: int = 256
+    """Transitions that are scored at a time."""
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        for name in (
+            "seeds",
+            "members",
+            "updates",
+            "segment",
+            "transitions",
+            "eval_episodes",
+            "threshold_transitions",
+            "reference",
+            "chunk",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} given; it must be 1 or more")
+        if not self.methods or not self.granularity:
+            raise ValueError(
+                f"methods={self.methods}, granularity={self.granularity} given; both need at least one entry"
+            )
+        for name in self.methods:
+            detector_named(name)
+        _check_distinct("methods", self.methods)
+        _check_distinct("granularity", self.granularity)
+        for level in self.granularity:
+            if level not in LEVELS:
+                raise ValueError(f"no granularity {level!r}; {nearest_names(level, LEVELS)}")
+            if self.network.children == "entity" and LEVELS[level][0] == "variable":
+                raise ValueError(
+                    f"granularity={self.granularity} with children='entity' given; networks whose children are entities"
+                    " can only be measured at the granularity 'entity'"
+                )
+
+    @property
+    def level(self) -> Level:
+        """The level of the tables and figures."""
+        return self.granularity[0]
+
+    def changed(self, **values: object) -> "DetectConfig":
+        """The same with other values, each by its own name, wherever it stands.
+
+        The penalty's rise keeps its place within the training when only `updates` is changed. Levels that networks
+        with entity children cannot have are left out when only `children` is changed.
+
+        Raises:
+            ValueError: A name that is not there, or a value that is not allowed.
+        """
+        parts: dict[str, dict[str, object]] = {"": {}, "network": {}, "train": {}}
+        homes = {
+            **{option.name: "train" for option in fields(TrainConfig)},
+            **{option.name: "network" for option in fields(NetworkConfig)},
+            **{option.name: "" for option in fields(DetectConfig)},
+        }
+        for name, value in values.items():
+            if name not in homes:
+                raise ValueError(f"no setting {name!r}; {nearest_names(name, homes)}")
+            parts[homes[name]][name] = value
+        updates = values.get("updates")
+        if isinstance(updates, int) and updates > 0:
+            share = updates / self.updates
+            for name in ("penalty_start", "penalty_stop"):
+                parts["train"].setdefault(name, round(getattr(self.train, name) * share))
+        if values.get("children") == "entity":
+            parts[""].setdefault("granularity", tuple(one for one in self.granularity if LEVELS[one][0] == "entity"))
+        network = replace(self.network, **parts["network"])  # type: ignore[arg-type]
+        train = replace(self.train, **parts["train"])  # type: ignore[arg-type]
+        return replace(self, **{"network": network, "train": train, **parts[""]})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table: a detector, and how its models are trained."""
+
+    name: str
+    detector: Detector
+    penalty: float
+    mixup: float
+
+
+def method_rows(config: DetectConfig) -> tuple[Row, ...]:
+    """A row for each method, as the paper's Table 1 has it; only penalised methods have λ above 0."""
+    rows = []
+    for name in config.methods:
+        detector = scheduled(detector_named(name), config)
+        rows.append(Row(name, detector, config.train.penalty if detector.penalised else 0.0, config.train.mixup))
+    return tuple(rows)
+
+
+def scheduled(detector: Detector, config: DetectConfig) -> Detector:
+    """The detector with the schedules of its variant fitted to the length of the training."""
+    if not isinstance(detector, InputMask):
+        return detector
+    start, stop = config.train.penalty_start, config.train.penalty_stop
+    mask = replace(detector.mask, start=start, stop=stop, cooling=_MASK_COOLING * config.updates)
+    return replace(detector, mask=mask)
+
+
+def _check_distinct(name: str, values: tuple[str, ...]) -> None:
+    if len(set(values)) < len(values):
+        raise ValueError(f"{name}={values} given; each may be named once")

@@ -1,0 +1,320 @@
+"""The study of detectors in one world: train, measure on unseen episodes, and leave a run folder.
+
+Rows whose models have the same variant of the network are trained side by side in one program, with seeds and values of
+λ as one axis; a row that needs the same models as another one shares them. Only the held-out episodes have labels, and
+only the measures see them: thresholds that are called automatic come from unlabelled training transitions.
+"""
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from elden.data import CollectConfig, Dataset, Split, collect
+from elden.data.plain import plain
+from elden.dynamics.layout import Layout
+from elden.dynamics.runs import Deadline, OutOfTimeError, Run, StoredModel, Trained, Training
+from elden.dynamics.training import Model, Trainer, Transitions
+from elden.dynamics.variants import Variant
+from elden.factors import Discrete
+from elden.graphs.base import Detector, Reference
+from elden.graphs.evaluate import Scored, convert, time_scores
+from elden.graphs.gradient import Gradient
+from elden.provenance import provenance
+from elden.studies.config import LEVELS, DetectConfig, Row, method_rows
+from elden.studies.folder import RunFolder, write_csv, write_json
+from elden.studies.measuring import (
+    all_transitions,
+    break_down,
+    edge_rows,
+    entities_changed,
+    held_out,
+    measure_levels,
+    sample,
+    type_rows,
+)
+from elden.studies.models import ModelStore, Recipe
+from elden.studies.results import Detection, RowResult, slug, world_card
+from elden.worlds.base import World
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Told what is being done, how much of it has been done, and how much there is."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Models that are trained side by side.
+
+    Attributes:
+        name: Names the group's checkpoint.
+        variant: The variant of the network.
+        runs: Seeds and settings.
+    """
+
+    name: str
+    variant: Variant
+    runs: tuple[Run, ...]
+
+
+def groups_of(rows: Sequence[Row], seeds: int) -> tuple[Group, ...]:
+    """Which models are trained together: all seeds and settings of one variant."""
+    runs: dict[Variant, dict[Run, None]] = {}
+    for row in rows:
+        runs.setdefault(row.detector.variant, {}).update(dict.fromkeys(_runs(row, seeds)))
+    names: list[str] = []
+    for variant in runs:
+        name = type(variant).__name__.lower()
+        names.append(name if name not in names else f"{name}-{len(names)}")
+    return tuple(Group(name, variant, tuple(runs[variant])) for name, variant in zip(names, runs, strict=True))
+
+
+def _runs(row: Row, seeds: int) -> list[Run]:
+    return [Run(seed, row.penalty, row.mixup) for seed in range(seeds)]
+
+
+def detect(
+    world: World,
+    config: DetectConfig,
+    rows: Sequence[Row] | None = None,
+    dataset: Dataset | None = None,
+    folder: Path | None = None,
+    *,
+    models: Path | None = None,
+    deadline: Deadline = Deadline(),  # noqa: B008 (frozen)
+    progress: Progress | None = None,
+    command: str | None = None,
+    figures: bool = True,
+) -> Detection:
+    """Train the rows' models, and measure the rows.
+
+    Args:
+        world: Where the data come from; it knows the true graphs.
+        config: How to train and measure.
+        rows: What to compare; None compares the methods of the config.
+        dataset: Collected transitions of this world; None collects them now, in memory.
+        folder: Where the run folder is, or will be; None leaves nothing behind.
+        models: Where models are kept; None takes the run folder's checkpoints. Models that are already there, from
+            whatever study, are not trained again.
+        deadline: When to stop; what has been done is in the folder then.
+        progress: Told what is going on.
+        command: Command line for the records; None takes the one of this process.
+        figures: Whether figures are drawn into the folder.
+
+    Raises:
+        OutOfTimeError: The deadline has passed; call again to go on.
+        ValueError: Data of another world, a folder of another run, too few held-out episodes.
+    """
+    began = time.perf_counter()
+    rows = method_rows(config) if rows is None else tuple(rows)
+    if dataset is None:
+        dataset = _collect(world, config, progress)
+    _check_world(world, dataset)
+    run_folder = None if folder is None else RunFolder(folder, _description(world, config, rows, dataset))
+    if models is None and run_folder is not None:
+        models = run_folder.checkpoints
+    store = None if models is None else ModelStore(models)
+    study = _Study(world, config, dataset, run_folder, store, deadline, progress)
+    groups = {group: study.train(group) for group in groups_of(rows, config.seeds)}
+    results = study.measure(rows, groups, figures)
+    detection = Detection(
+        world=world,
+        config=config,
+        rows=results,
+        groups={group.name: trained for group, trained in groups.items()},
+        num_transitions=study.held.graph.shape[0],
+        wall_s=time.perf_counter() - began,
+        origin=provenance(command),
+    )
+    if run_folder is not None:
+        run_folder.write_summary(detection.summary())
+    return detection
+
+
+def _collect(world: World, config: DetectConfig, progress: Progress | None) -> Dataset:
+    tell = None if progress is None else lambda done, total: progress("collecting transitions", done, total)
+    return collect(world, CollectConfig(transitions=config.transitions), progress=tell)
+
+
+def _check_world(world: World, dataset: Dataset) -> None:
+    wanted = plain(world_card(world))
+    if dataset.card.get("world") != wanted:
+        raise ValueError(f"the data are of {dataset.card.get('world')}, but the world is {wanted}; they must be equal")
+
+
+def _description(world: World, config: DetectConfig, rows: Sequence[Row], dataset: Dataset) -> dict[str, object]:
+    """Everything that decides the results."""
+    named = {row.name: {"penalty": row.penalty, "mixup": row.mixup, **_named(row.detector)} for row in rows}
+    return {"world": world_card(world), "detect": config, "rows": named, "data": _fingerprint(dataset.train)}
+
+
+def _named(thing: object) -> dict[str, object]:
+    """The class and the settings of something frozen."""
+    settings = asdict(thing) if is_dataclass(thing) and not isinstance(thing, type) else {}
+    return {"class": type(thing).__name__, **settings}
+
+
+def _fingerprint(split: Split) -> str:
+    digest = hashlib.sha256()
+    for part in (split.obs, split.action, split.next_obs):
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.hexdigest()
+
+
+class _Study:
+    """What all steps of a study need."""
+
+    def __init__(
+        self,
+        world: World,
+        config: DetectConfig,
+        dataset: Dataset,
+        folder: RunFolder | None,
+        store: ModelStore | None,
+        deadline: Deadline,
+        progress: Progress | None,
+    ) -> None:
+        self.world, self.config, self.folder, self.store = world, config, folder, store
+        self.deadline, self.progress = deadline, progress
+        self.layout = Layout(world.factors, Discrete(world.num_actions), config.network)
+        self.held = held_out(dataset, config.eval_episodes)
+        self.data = all_transitions(dataset.train)
+        self.unlabelled = sample(dataset.train, config.threshold_transitions)
+        self.fingerprint = _fingerprint(dataset.train)
+        seen = sample(dataset.train, config.reference, seed=1)
+        self.reference = Reference.of(self.layout, seen.obs, seen.action, seen.next_obs)
+
+    def tell(self, what: str, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(what, done, total)
+
+    def train(self, group: Group) -> Trained:
+        """The models of a group: those that are stored, and the others trained side by side."""
+        config, store = self.config, self.store
+        trainer = Trainer(self.layout, config.train, group.variant, config.members)
+        recipe = Recipe(trainer, config.updates, config.segment, self.fingerprint)
+        known = {} if store is None else {run: store.get(recipe, run) for run in group.runs}
+        missing = tuple(run for run in group.runs if known.get(run) is None)
+        found = {run: model for run, model in known.items() if model is not None}
+        if missing:
+            found |= self._train_missing(group.name, recipe, missing)
+        models: Model = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(found[run].model for run in group.runs))
+        skipped = np.array([found[run].skipped for run in group.runs], np.int32)
+        return Trained(models, found[group.runs[0]].speed, skipped)
+
+    def _train_missing(self, name: str, recipe: Recipe, runs: tuple[Run, ...]) -> dict[Run, StoredModel]:
+        """Train these runs and store them."""
+        folder, store = self.folder, self.store
+
+        def log(stage: str, step: int, metrics: dict[str, list[float]]) -> None:
+            if folder is not None:
+                folder.log(step, {"group": f"{name}/{stage}", **metrics})
+
+        training = Training(
+            trainer=recipe.trainer,
+            runs=runs,
+            data=self.data,
+            num_updates=recipe.updates,
+            segment=recipe.segment,
+            folder=None if store is None else store.parts(recipe, runs),
+            identity={"runs": [recipe.describe(run) for run in runs]},
+            deadline=self.deadline,
+            progress=lambda done, total, _: self.tell(f"training {name}", done, total),
+            log=log,
+        )
+        trained = training.finish()
+        stored = {
+            run: StoredModel(
+                jax.tree.map(lambda leaf, i=i: leaf[i], trained.models), int(trained.skipped[i]), trained.speed
+            )
+            for i, run in enumerate(runs)
+        }
+        if store is not None:
+            for run, model in stored.items():
+                store.put(recipe, run, model)
+            training.forget()
+        return stored
+
+    def measure(self, rows: Sequence[Row], groups: Mapping[Group, Trained], figures: bool) -> tuple[RowResult, ...]:
+        """All rows, one after the other."""
+        results: list[RowResult] = []
+        for number, row in enumerate(rows):
+            if self.deadline.over:
+                raise OutOfTimeError(f"the time limit is over, after {number} of {len(rows)} rows were measured")
+            self.tell("measuring", number, len(rows))
+            group = next(group for group in groups if group.variant == row.detector.variant)
+            results.append(self._row(row, group, groups[group], figures))
+        self.tell("measuring", len(rows), len(rows))
+        known = [result.cost_s for result in results if isinstance(result.row.detector, Gradient)]
+        unit_s = known[0] if known else self._gradient_s(next(iter(groups.values())))
+        return tuple(replace(result, relative_cost=result.cost_s / unit_s) for result in results)
+
+    def _gradient_s(self, trained: Trained) -> float:
+        """What `gradient` takes for one transition and one model. It reads only what every variant has."""
+        models = trained.take(range(self.config.seeds))
+        return self._score(Gradient(), models, self.held.transitions).cost_s
+
+    def _score(self, detector: Detector, models: Model, transitions: Transitions) -> Scored:
+        return time_scores(detector, self.layout, models, transitions, self.reference, self.config.chunk)
+
+    def _row(self, row: Row, group: Group, trained: Trained, figures: bool) -> RowResult:
+        level, sources = self.config.level, row.detector.sources(self.layout)
+        index = [group.runs.index(run) for run in _runs(row, self.config.seeds)]
+        models = trained.take(index)
+        scored = self._score(row.detector, models, self.held.transitions)
+        beside = self._score(row.detector, models, self.unlabelled)
+        changed = entities_changed(self.layout.factors, self.unlabelled)
+        seeds = measure_levels(scored.scores, beside.scores, changed, row.detector, self.layout, self.held, self.config)
+        first = seeds[0][level]
+        here = convert(scored.scores[0], self.layout, sources, *LEVELS[level])
+        threshold = first.measures.threshold if math.isfinite(first.measures.threshold) else first.auto_threshold
+        result = RowResult(
+            row=row,
+            seeds=seeds,
+            cost_s=min(scored.cost_s, beside.cost_s),
+            relative_cost=math.nan,
+            updates_per_s=trained.speed.updates_per_s,
+            skipped=tuple(trained.skipped[index].tolist()),
+            breakdown=break_down(here, threshold, level, self.held, self.world.book),
+        )
+        self._record(result)
+        if figures:
+            self._draw(result, here, models)
+        return result
+
+    def _record(self, result: RowResult) -> None:
+        """Metrics and tables of a row."""
+        if self.folder is None:
+            return
+        lines = {
+            f"{result.row.name}/{level}/{name}": [seed[level].numbers()[name] for seed in result.seeds]
+            for level in self.config.granularity
+            for name in ("roc_auc", "f1", "auto_f1")
+        }
+        self.folder.log(self.config.updates, lines)
+        name = slug(result.row.name)
+        edges, types = edge_rows(result.breakdown.edges), type_rows(result.breakdown.types)
+        write_csv(self.folder.tables / f"{name}-edges.csv", edges)
+        write_csv(self.folder.tables / f"{name}-types.csv", types)
+        write_json(self.folder.tables / f"{name}.json", {"level": self.config.level, "edges": edges, "types": types})
+
+    def _draw(self, result: RowResult, scores: Float[np.ndarray, "time dst src"], models: Model) -> None:
+        """Figures of a row."""
+        if self.folder is None:
+            return
+        # Figures need matplotlib, which takes a while to load.
+        from elden.studies.figures import draw_row
+
+        def score_episode(steps: Transitions) -> Float[np.ndarray, "step dst src"]:
+            detector = result.row.detector
+            scored = self._score(detector, models, steps).scores[0]
+            return convert(scored, self.layout, detector.sources(self.layout), "entity", "entity")
+
+        draw_row(self.folder.media, self.world, self.config.level, result, self.held, scores, score_episode)

@@ -1,0 +1,123 @@
+"""Figures of a detector's results, for the `media/` of a run folder."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Key, UInt8
+
+from elden.dynamics.training import Transitions
+from elden.graphs.metrics import edge_mask
+from elden.studies.config import LEVELS, Level
+from elden.studies.measuring import Held
+from elden.studies.results import RowResult, slug
+from elden.viewing import EdgeCount, edge_breakdown, episode_strip, graph_heatmap, save, score_histogram
+from elden.worlds.base import Transition, World, WorldState
+from elden.worlds.pictures import draw
+
+_STEPS = 8
+_MOST_TYPES = 24
+_TILE = 24
+
+
+def draw_row(
+    media: Path,
+    world: World,
+    level: Level,
+    result: RowResult,
+    held: Held,
+    scores: Float[np.ndarray, "time dst src"],
+    score_episode: Callable[[Transitions], Float[np.ndarray, "step dst src"]],
+) -> None:
+    """All figures of one row, for its first seed: heat map, histogram, breakdown by type of edge, and an episode.
+
+    Args:
+        media: Folder for the figures.
+        world: The world.
+        level: The level of the scores.
+        result: What the row has come to.
+        held: The transitions that were measured.
+        scores: Their scores.
+        score_episode: From transitions to scores between entities.
+    """
+    factors, name = world.factors, result.row.name
+    dst, src = LEVELS[level]
+    truth, mask = held.truth(factors, level), edge_mask(factors, dst, src)
+    first = result.seeds[0][level]
+    best, auto = first.measures.threshold, first.auto_threshold
+    names = factors.source_names(dst)[:-1], factors.source_names(src)
+    title = f"{world.name}, {name}"
+    if truth[:, mask].any() and np.isfinite(scores).all():
+        heatmap = graph_heatmap(truth, scores, best, *names, f"{title}: graphs of unseen episodes", ~mask)
+        save(heatmap, media / f"{slug(name)}-heatmap.png")
+        histogram = score_histogram(scores[:, mask], truth[:, mask], auto, best, f"{title}: scores")
+        save(histogram, media / f"{slug(name)}-histogram.png")
+    if result.breakdown.types:
+        save(edge_breakdown(_counts(result), f"{title}: what was found"), media / f"{slug(name)}-edges.png")
+    _draw_strip(media / f"{slug(name)}-episode.png", world, result, score_episode)
+
+
+def _counts(result: RowResult) -> list[EdgeCount]:
+    rows = sorted(result.breakdown.types, key=lambda row: -row.positives)[:_MOST_TYPES]
+    return [EdgeCount(f"{row.event}: {row.src} → {row.dst}", row.positives, row.found) for row in rows]
+
+
+def _draw_strip(
+    path: Path,
+    world: World,
+    result: RowResult,
+    score_episode: Callable[[Transitions], Float[np.ndarray, "step dst src"]],
+) -> None:
+    """The graphs of the steps of one episode in which most depends on something else."""
+    states, played = _play(world, jax.random.key(0))
+    factors = world.factors
+    truth = np.asarray(factors.reduce_graph(played.graph))
+    mask = edge_mask(factors, "entity", "entity")
+    steps = _liveliest(truth[:, mask])
+    scores = score_episode(Transitions(played.obs, played.action, played.next_obs))
+    level: Level = "entity" if "entity" in result.seeds[0] else next(iter(result.seeds[0]))
+    figure = episode_strip(
+        truth,
+        scores,
+        result.seeds[0][level].auto_threshold,
+        factors.entity_names,
+        factors.source_names("entity"),
+        [world.action_names[action] for action in played.action.tolist()],
+        [
+            draw(world.scene(jax.tree.map(lambda leaf, step=step: leaf[step], states)), _TILE)
+            for step in range(len(truth))
+        ],
+        steps,
+        ~mask,
+        f"{world.name}, {result.row.name}: an episode, at the automatic threshold",
+    )
+    save(figure, path)
+
+
+def _picture(world: World, states: WorldState, step: int) -> UInt8[np.ndarray, "height width 3"]:
+    state: WorldState = jax.tree.map(lambda leaf: leaf[step], states)
+    return draw(world.scene(state), _TILE)
+
+
+def _liveliest(truth: Bool[np.ndarray, "time edge"]) -> list[int]:
+    """The steps with most edges, in order; of equals the earlier ones."""
+    order = np.argsort(-truth.sum(1), kind="stable")[:_STEPS]
+    return sorted(order.tolist())
+
+
+@partial(jax.jit, static_argnums=0)
+def _play(world: World, key: Key[Array, ""]) -> tuple[WorldState, Transition]:
+    """The states and transitions of one scripted episode."""
+    reset_key, key = jax.random.split(key)
+
+    def step(state: WorldState, time: Array) -> tuple[WorldState, tuple[WorldState, Transition]]:
+        act_key, step_key = jax.random.split(jax.random.fold_in(key, time))
+        after, transition = world.step(step_key, state, world.scripted(act_key, state, 0.1))
+        return after, (state, transition)
+
+    _, played = jax.lax.scan(step, world.reset(reset_key, solvable=True), jnp.arange(world.max_steps))
+    states, transitions = played
+    return states, transitions

@@ -1,0 +1,111 @@
+"""The folder that a run leaves behind.
+
+    config.json      the resolved settings
+    metrics.jsonl    one object a line, with "step" and "group/name" keys
+    summary.json     the results, with where they come from
+    checkpoints/     trained models, and where training stopped
+    media/           figures
+    tables/          tables, as CSV and JSON
+
+Files are written under another name and then moved into place, so that none is ever half there.
+"""
+
+import csv
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from elden.data.plain import differences, plain
+
+_CONFIG, _METRICS, _SUMMARY = "config.json", "metrics.jsonl", "summary.json"
+
+
+class OtherRunError(ValueError):
+    """A folder holds a run with other settings."""
+
+
+class RunFolder:
+    """A run's folder."""
+
+    def __init__(self, path: Path, config: Mapping[str, object]) -> None:
+        """Open the folder of a run, which is made where it does not exist.
+
+        Args:
+            path: The folder. It may hold an earlier, even unfinished, run with the same settings, which then goes on.
+            config: Everything that decides the results.
+
+        Raises:
+            OtherRunError: The folder holds a run with other settings.
+            ValueError: It holds files, but no run.
+        """
+        self.path = path
+        wanted = plain(config)
+        file = path / _CONFIG
+        if file.exists():
+            _check_same(path, _read(file), wanted)
+        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise ValueError(f"{path} holds something else than a run; choose a new or an empty folder")
+        path.mkdir(parents=True, exist_ok=True)
+        for name in ("checkpoints", "media", "tables"):
+            (path / name).mkdir(exist_ok=True)
+        write_json(file, wanted)
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where models are kept."""
+        return self.path / "checkpoints"
+
+    @property
+    def media(self) -> Path:
+        """Where figures go."""
+        return self.path / "media"
+
+    @property
+    def tables(self) -> Path:
+        """Where tables go."""
+        return self.path / "tables"
+
+    def log(self, step: int, values: Mapping[str, object]) -> None:
+        """Add a line to the metrics."""
+        line = json.dumps(plain({"step": step, **values}), allow_nan=False)
+        with (self.path / _METRICS).open("a", encoding="utf-8") as stream:
+            stream.write(line + "\n")
+
+    def write_summary(self, summary: Mapping[str, object]) -> None:
+        """Write the results."""
+        write_json(self.path / _SUMMARY, summary)
+
+
+def write_json(file: Path, value: object) -> None:
+    """Write JSON; numbers that are not finite become null."""
+    write_text(file, json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_csv(file: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Write rows under the names of the first one's columns."""
+    part = file.with_name(file.name + ".part")
+    with part.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]) if rows else [], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    os.replace(part, file)
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write a file as a whole."""
+    part = file.with_name(file.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, file)
+
+
+def _read(file: Path) -> object:
+    try:
+        return json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise OtherRunError(f"{file} cannot be read ({error}); remove the folder or choose another") from None
+
+
+def _check_same(path: Path, found: object, wanted: object) -> None:
+    if changed := differences(found, wanted):
+        raise OtherRunError(f"{path} holds another run ({changed}); choose another folder or remove this one")

@@ -1,0 +1,227 @@
+"""Scores against the truth: what a detector found, at every level and for every seed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from elden.data import Dataset, Split
+from elden.dynamics.layout import Layout
+from elden.dynamics.training import Transitions
+from elden.factors import Factors
+from elden.graphs.base import Detector
+from elden.graphs.evaluate import convert
+from elden.graphs.metrics import (
+    EdgeRow,
+    Measures,
+    TypeRow,
+    average_precision,
+    best_f1,
+    edge_mask,
+    edge_table,
+    f1_at,
+    measure,
+    roc_auc,
+    type_table,
+)
+from elden.graphs.thresholds import Rule, automatic
+from elden.studies.config import LEVELS, DetectConfig, Level
+from elden.worlds.labels import RuleBook, event_type
+
+
+@dataclass(frozen=True)
+class Held:
+    """The transitions that are measured.
+
+    Attributes:
+        transitions: What the detectors see.
+        graph: The true graphs, at variable level.
+        events: What happened.
+        episodes: How many episodes they come from.
+    """
+
+    transitions: Transitions
+    graph: Bool[np.ndarray, "time var var+1"]
+    events: Bool[np.ndarray, "time event"]
+    episodes: int
+
+    def truth(self, factors: Factors, level: Level) -> Bool[np.ndarray, "time dst src"]:
+        """The true graphs at a level."""
+        dst, src = LEVELS[level]
+        return np.asarray(factors.reduce_graph(self.graph, dst=dst, src=src))
+
+
+def held_out(dataset: Dataset, episodes: int) -> Held:
+    """The first held-out episodes, each without its last transition.
+
+    Raises:
+        ValueError: There are fewer episodes, or nothing is left of them.
+    """
+    split = dataset.held_out
+    if split.graph is None or split.events is None:
+        raise ValueError("the held-out part of the data has no true graphs, so nothing can be measured on it")
+    numbers = np.unique(split.episode)
+    if len(numbers) < episodes:
+        raise ValueError(
+            f"eval_episodes={episodes} given, but the data hold out {len(numbers)} episodes only; collect more"
+            " transitions, hold out a larger share of them, or measure fewer episodes"
+        )
+    last = np.append(split.episode[1:] != split.episode[:-1], True)
+    chosen = np.flatnonzero((split.episode <= numbers[episodes - 1]) & ~last)
+    if not len(chosen):
+        raise ValueError("every held-out episode has one transition only, and the last of each is left out")
+    return Held(_transitions(split, chosen), split.graph[chosen], split.events[chosen], episodes)
+
+
+def sample(split: Split, count: int, seed: int = 0) -> Transitions:
+    """Some transitions of a part of the data, drawn without repetition: all where there are no more."""
+    draw = np.random.default_rng(seed).permutation(len(split))
+    return _transitions(split, draw[:count])
+
+
+def entities_changed(factors: Factors, transitions: Transitions) -> Bool[np.ndarray, "time entity"]:
+    """Whether any variable of each entity changed in each step."""
+    columns = np.asarray(transitions.next_obs != transitions.obs)
+    owner = np.concatenate([np.full(v.kind.size, e) for v, e in zip(factors.variables, factors.entity_of, strict=True)])
+    return np.stack([columns[:, owner == entity].any(axis=1) for entity in range(factors.num_entities)], axis=1)
+
+
+def all_transitions(split: Split) -> Transitions:
+    """The transitions of a part of the data."""
+    return _transitions(split, np.arange(len(split)))
+
+
+def _transitions(split: Split, index: Int[np.ndarray, " n"]) -> Transitions:
+    return Transitions(*(jnp.asarray(part[index]) for part in (split.obs, split.action, split.next_obs)))
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """The measures over all edges, those of a node on itself included."""
+
+    roc_auc: float
+    f1: float
+    threshold: float
+    average_precision: float
+    positive_rate: float
+
+
+@dataclass(frozen=True)
+class LevelResult:
+    """What one model's scores are worth at one level.
+
+    Attributes:
+        measures: Edges from a node to itself left out.
+        auto_threshold: The threshold that unlabelled training data suggest.
+        auto_f1: F1 at that threshold.
+        with_diagonal: All edges, as the authors' programs count.
+    """
+
+    measures: Measures
+    auto_threshold: float
+    auto_f1: float
+    with_diagonal: Pooled
+
+    def numbers(self) -> dict[str, float]:
+        """All of it by name."""
+        flat = {name: float(value) for name, value in asdict(self.measures).items()}
+        flat |= {"auto_threshold": self.auto_threshold, "auto_f1": self.auto_f1}
+        return flat | {f"{name}_with_diagonal": value for name, value in asdict(self.with_diagonal).items()}
+
+
+def measure_level(
+    scores: Float[np.ndarray, "time dst src"],
+    truth: Bool[np.ndarray, "time dst src"],
+    unlabelled: Float[np.ndarray, "other dst src"],
+    changed: Bool[np.ndarray, "other dst"],
+    mask: Bool[np.ndarray, "dst src"],
+    rule: Rule,
+) -> LevelResult:
+    """All measures of one model's scores.
+
+    Args:
+        scores: Of held-out transitions.
+        truth: Their true graphs.
+        unlabelled: Scores of training transitions, from which the automatic threshold comes.
+        changed: In which of these the entity of each destination changed.
+        mask: The edges that count.
+        rule: How the automatic threshold comes from them.
+    """
+    threshold = automatic(unlabelled, changed, mask, rule)
+    best = best_f1(scores, truth)
+    pooled = Pooled(
+        roc_auc=roc_auc(scores, truth),
+        f1=best.f1,
+        threshold=best.threshold,
+        average_precision=average_precision(scores, truth),
+        positive_rate=float(truth.mean()),
+    )
+    at_threshold = f1_at(scores[:, mask], truth[:, mask], threshold)
+    return LevelResult(measure(scores, truth, mask), threshold, at_threshold.f1, pooled)
+
+
+def measure_levels(
+    scores: Float[np.ndarray, "run time dst src"],
+    unlabelled: Float[np.ndarray, "run other dst src"],
+    changed: Bool[np.ndarray, "other entity"],
+    detector: Detector,
+    layout: Layout,
+    held: Held,
+    config: DetectConfig,
+) -> tuple[dict[Level, LevelResult], ...]:
+    """For every run the measures at every level."""
+    results: list[dict[Level, LevelResult]] = [{} for _ in scores]
+    sources = detector.sources(layout)
+    for level in config.granularity:
+        dst, src = LEVELS[level]
+        mask, truth = edge_mask(layout.factors, dst, src), held.truth(layout.factors, level)
+        here = convert(scores, layout, sources, dst, src)
+        there = convert(unlabelled, layout, sources, dst, src)
+        moved = changed if dst == "entity" else changed[:, layout.factors.entity_of]
+        for run, result in enumerate(results):
+            result[level] = measure_level(here[run], truth, there[run], moved, mask, detector.threshold_rule)
+    return tuple(results)
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Which dependencies one model finds and which it misses, at its best threshold.
+
+    Attributes:
+        edges: One row for each edge.
+        types: One row for each edge and type of event that switches it on.
+    """
+
+    edges: list[EdgeRow]
+    types: list[TypeRow]
+
+
+def break_down(
+    scores: Float[np.ndarray, "time dst src"],
+    threshold: float,
+    level: Level,
+    held: Held,
+    book: RuleBook,
+) -> Breakdown:
+    """The breakdown of scores that are already at a level."""
+    factors = book.factors
+    dst, src = LEVELS[level]
+    mask, truth = edge_mask(factors, dst, src), held.truth(factors, level)
+    names = factors.source_names(dst)[:-1], factors.source_names(src)
+    switched = np.stack([book.edges[event] for event in book.events])
+    of_event = np.asarray(factors.reduce_graph(switched, dst=dst, src=src))
+    kinds = [event_type(event) for event in book.events]
+    types = type_table(scores, truth, mask, threshold, held.events, of_event, kinds, *names)
+    return Breakdown(edge_table(scores, truth, mask, threshold, *names), types)
+
+
+def edge_rows(rows: Sequence[EdgeRow]) -> list[Mapping[str, object]]:
+    """Rows for a file, with what follows from them."""
+    return [{**asdict(row), "missed": row.missed, "recall": row.recall} for row in rows]
+
+
+def type_rows(rows: Sequence[TypeRow]) -> list[Mapping[str, object]]:
+    """Rows for a file, with what follows from them."""
+    return [{**asdict(row), "missed": row.missed, "recall": row.recall} for row in rows]

@@ -1,0 +1,192 @@
+"""The paper's Tables 1 and 2: the study of detectors in several worlds, beside the paper's numbers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from elden.data import Dataset
+from elden.data.plain import plain
+from elden.dynamics.runs import Deadline
+from elden.provenance import provenance
+from elden.studies.config import DetectConfig, Level, Row, method_rows, scheduled
+from elden.studies.detection import Progress, detect
+from elden.studies.folder import write_json, write_text
+from elden.studies.paper import METRICS, TABLE_2, paper_cells, paper_points, row_name
+from elden.studies.presets import preset
+from elden.studies.results import Detection
+from elden.studies.tables import cells_of, comparison_table, detection_table, level_words
+from elden.viewing import Cell, LambdaPoint, Table, lambda_curve, markdown_table, method_bars, save
+from elden.worlds.registry import make, nearest_names
+
+Name: TypeAlias = Literal["table1", "table2"]
+
+_TITLES: Mapping[Name, str] = {
+    "table1": "Table 1: detection of local dependencies",
+    "table2": "Table 2: mixup and the penalty on derivatives",
+}
+
+
+TABLES: Mapping[str, Name] = {name: name for name in _TITLES}
+"""The tables by name."""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A table of the paper, made anew.
+
+    Attributes:
+        name: Which table.
+        preset: With which settings.
+        detections: What was measured, a world each.
+    """
+
+    name: Name
+    preset: str
+    detections: tuple[Detection, ...]
+
+    @property
+    def level(self) -> Level:
+        """The granularity of the table."""
+        return self.detections[0].config.level
+
+    @property
+    def paper(self) -> list[Cell]:
+        """The paper's numbers, under the names of our rows."""
+        if self.name == "table1":
+            return paper_cells()
+        return [Cell(p.world, row_name(p.coefficient), p.metric, p.mean, p.error) for p in paper_points()]
+
+    def table(self, level: Level | None = None, worlds: Sequence[str] | None = None) -> Table:
+        """Our numbers beside the paper's, at one level and in these worlds; None takes the first, and all."""
+        level = self.level if level is None else level
+        chosen = [one for one in self.detections if worlds is None or one.world.name in worlds]
+        title = f"{_TITLES[self.name]}, {level_words(level)} (preset {self.preset}, mean ± standard error)"
+        return comparison_table(cells_of(chosen, level), self.paper, title)
+
+    def points(self) -> list[LambdaPoint]:
+        """The numbers of Table 2 by λ."""
+        coefficients = {row_name(coefficient): coefficient for coefficient in TABLE_2}
+        cells = cells_of(self.detections, self.level)
+        return [LambdaPoint(c.world, coefficients[c.method], c.metric, c.mean, c.error) for c in cells]
+
+    def levels(self) -> list[Level]:
+        """Every level that was measured in some world, the table's own first."""
+        return list(dict.fromkeys(level for one in self.detections for level in one.config.granularity))
+
+
+def reproduce(
+    name: str,
+    preset_name: str,
+    worlds: Sequence[str],
+    out: Path,
+    changes: Mapping[str, object] | None = None,
+    *,
+    models: Path | None = None,
+    datasets: Mapping[str, Dataset] | None = None,
+    deadline: Deadline = Deadline(),  # noqa: B008 (frozen)
+    progress: Callable[[str, str, int, int], None] | None = None,
+    command: str | None = None,
+    figures: bool = True,
+) -> Reproduction:
+    """Make a table of the paper anew.
+
+    Args:
+        name: Which table.
+        preset_name: With which settings.
+        worlds: In which worlds, by name.
+        out: Folder for the table, with a run folder for each world in it. What is already there is not done again.
+        changes: Settings that differ from the preset's, by name.
+        models: Where models are kept, which other studies can share; None takes the folder `models` in `out`.
+        datasets: Data by world; those of other worlds are collected.
+        deadline: When to stop.
+        progress: Told the world, and what is going on there.
+        command: Command line for the records.
+        figures: Whether figures are drawn.
+
+    Raises:
+        OutOfTimeError: The deadline has passed; call again to go on.
+        ValueError: A world or a setting that does not exist, or a folder of another run.
+    """
+    if name not in TABLES:
+        raise ValueError(f"no table {name!r}; {nearest_names(name, TABLES)}")
+    table = TABLES[name]
+    plans = []
+    for world in worlds:
+        config = preset(preset_name, world).changed(**(changes or {}))
+        config = config if table == "table1" else config.changed(methods=("gradient",))
+        plans.append((make(world), config, table_rows(table, config)))
+    detections = tuple(
+        detect(
+            world,
+            config,
+            rows,
+            (datasets or {}).get(world.name),
+            out / world.name,
+            models=out / "models" if models is None else models,
+            deadline=deadline,
+            progress=_of_world(progress, world.name),
+            command=command,
+            figures=figures,
+        )
+        for world, config, rows in plans
+    )
+    reproduction = Reproduction(table, preset_name, detections)
+    _write(reproduction, out, command, figures)
+    return reproduction
+
+
+def table_rows(name: Name, config: DetectConfig) -> tuple[Row, ...]:
+    """The rows of a table: methods, or values of λ for `gradient`.
+
+    Where the config has no mixup at all, the row without mixup would be the same as λ = 0 and is left out.
+    """
+    if name == "table1":
+        return method_rows(config)
+    rows = []
+    for coefficient in TABLE_2:
+        mixup = 0.0 if coefficient is None else config.train.mixup
+        if coefficient is not None or config.train.mixup > 0:
+            gradient = scheduled(method_rows(config)[0].detector, config)
+            rows.append(Row(row_name(coefficient), gradient, coefficient or 0.0, mixup))
+    return tuple(rows)
+
+
+def _of_world(progress: Callable[[str, str, int, int], None] | None, world: str) -> Progress | None:
+    return None if progress is None else lambda what, done, total: progress(world, what, done, total)
+
+
+def _write(reproduction: Reproduction, out: Path, command: str | None, figures: bool) -> None:
+    """table.md, table.json and the figure."""
+    origin = provenance(command)
+    parts = [markdown_table(reproduction.table(level)) for level in reproduction.levels()]
+    for detection in reproduction.detections:
+        parts += [markdown_table(detection_table(detection, level)) for level in detection.config.granularity]
+    parts.append(
+        "Edges from a node to itself are not counted. *best F1* has the threshold that suits the measured episodes"
+        " best, *automatic F1* one from unlabelled training data; *cost* is the time for one transition over that of"
+        " `gradient`.\n\n" + f"Made by `{origin['command']}` on {origin['device']}, {origin['date']}."
+    )
+    write_text(out / "table.md", "\n\n".join(parts) + "\n")
+    content = {
+        "kind": reproduction.name,
+        "preset": reproduction.preset,
+        "level": reproduction.level,
+        "ours": {level: cells_of(reproduction.detections, level) for level in reproduction.levels()},
+        "paper": reproduction.paper,
+        "worlds": {one.world.name: one.summary() for one in reproduction.detections},
+        "configs": {one.world.name: plain(one.config) for one in reproduction.detections},
+        "provenance": origin,
+    }
+    write_json(out / "table.json", content)
+    if figures:
+        _draw(reproduction, out)
+
+
+def _draw(reproduction: Reproduction, out: Path) -> None:
+    title = f"{_TITLES[reproduction.name]} ({level_words(reproduction.level)}, preset {reproduction.preset})"
+    if reproduction.name == "table1":
+        cells = cells_of(reproduction.detections, reproduction.level)
+        save(method_bars(cells, reproduction.paper, METRICS, title), out / "method_bars.png")
+    else:
+        save(lambda_curve(reproduction.points(), paper_points(), METRICS, title), out / "lambda_curve.png")

@@ -1,0 +1,109 @@
+"""What a study of detectors has come to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from elden.dynamics.runs import Trained
+from elden.graphs.metrics import mean_and_error
+from elden.studies.config import DetectConfig, Level, Row
+from elden.studies.measuring import Breakdown, LevelResult
+from elden.worlds.base import World
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """What one row of the table has come to.
+
+    Attributes:
+        row: The detector, and how its models were trained.
+        seeds: For each seed the measures at every level.
+        cost_s: Time to score one transition with one model.
+        relative_cost: The same, as a multiple of what `gradient` takes.
+        updates_per_s: Model updates by the second of the group in which its models were trained.
+        skipped: Updates of each seed that were skipped because they were not finite.
+        breakdown: Of the first seed, at the first level.
+    """
+
+    row: Row
+    seeds: tuple[dict[Level, LevelResult], ...]
+    cost_s: float
+    relative_cost: float
+    updates_per_s: float
+    skipped: tuple[int, ...]
+    breakdown: Breakdown
+
+    def statistics(self, level: Level) -> dict[str, tuple[float, float]]:
+        """Mean over seeds and standard error of every number at a level."""
+        numbers = [seed[level].numbers() for seed in self.seeds]
+        return {name: mean_and_error([one[name] for one in numbers]) for name in numbers[0]}
+
+    def summary(self) -> dict[str, object]:
+        """The result as the run folder has it."""
+        main = next(iter(self.seeds[0]))
+        means = {level: self.statistics(level) for level in self.seeds[0]}
+        return {
+            "penalty": self.row.penalty,
+            "mixup": self.row.mixup,
+            "seeds": [
+                {"seed": seed, **levels[main].numbers(), "updates_per_s": self.updates_per_s, "skipped": skipped}
+                for seed, (levels, skipped) in enumerate(zip(self.seeds, self.skipped, strict=True))
+            ],
+            "levels": {
+                level: {
+                    "mean": {name: mean for name, (mean, _) in means[level].items()},
+                    "standard_error": {name: error for name, (_, error) in means[level].items()},
+                    "seeds": [seed[level].numbers() for seed in self.seeds],
+                }
+                for level in means
+            },
+            "cost_s": self.cost_s,
+            "relative_cost": self.relative_cost,
+            "updates_per_s": self.updates_per_s,
+        }
+
+
+@dataclass(frozen=True)
+class Detection:
+    """The results of a study in one world."""
+
+    world: World
+    config: DetectConfig
+    rows: tuple[RowResult, ...]
+    groups: Mapping[str, Trained]
+    num_transitions: int
+    wall_s: float
+    origin: Mapping[str, str | int]
+
+    def summary(self) -> dict[str, object]:
+        """All of it, as `summary.json` has it."""
+        return {
+            "kind": "detection",
+            "world": world_card(self.world),
+            "level": self.config.level,
+            "eval_episodes": self.config.eval_episodes,
+            "eval_transitions": self.num_transitions,
+            "methods": {result.row.name: result.summary() for result in self.rows},
+            "training": {
+                name: {
+                    "compile_s": trained.speed.compile_s,
+                    "train_s": trained.speed.train_s,
+                    "updates": trained.speed.updates,
+                    "updates_per_s": trained.speed.updates_per_s,
+                    "skipped": trained.skipped,
+                }
+                for name, trained in self.groups.items()
+            },
+            "wall_s": self.wall_s,
+            "provenance": dict(self.origin),
+        }
+
+
+def world_card(world: World) -> dict[str, object]:
+    """Name and options of a world."""
+    return {"name": world.name, "options": {name: getattr(world, name) for name in world.option_names()}}
+
+
+def slug(name: str) -> str:
+    """A row's name as a file name."""
+    words = "".join(letter if letter.isalnum() or letter in ".-" else " " for letter in name.replace("λ", "lambda"))
+    return "-".join(words.split())

@@ -1,0 +1,140 @@
+"""`elden detect` and `elden reproduce`, from the words of the command line to tables and folders."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import elden
+from elden.cli import main
+from elden.cli.arguments import parse
+from elden.cli.detect import Detect
+from elden.cli.reproduce import Reproduce
+from elden.data import CollectConfig, collect
+from elden.graphs.registry import DETECTORS
+from elden.studies.presets import preset
+
+NETWORK = ("--features", "8", "--mlp", "8", "--heads", "1", "--head-size", "4")
+SMALL = (*NETWORK, "--updates", "20", "--segment", "10", "--seeds", "1", "--eval-episodes", "3", "--no-figures")
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command line."""
+    code = main(words)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "thawing"
+    collect(elden.make("thawing"), CollectConfig(transitions=800, held_out=0.2, chunk_episodes=16), folder)
+    return folder
+
+
+def test_options_change_the_preset() -> None:
+    changes = ("--methods", "gradient", "pcmi", "--seeds", "5", "--updates", "1000", "--batch-size", "8")
+    words = ["detect", "carwash", *changes, "--size", "9"]
+    command = parse([*words, "--preset", "paper", "--granularity", "variable<-entity", "--features", "16", "64"])
+    assert isinstance(command, Detect)
+    assert command.world == elden.make("carwash", size=9)
+    config = command.config("carwash")
+    assert (config.methods, config.seeds, config.updates) == (("gradient", "pcmi"), 5, 1000)
+    assert (config.train.batch_size, config.train.penalty_start) == (8, 100)
+    assert config.network.features == (16, 64)
+    assert config.granularity == ("variable<-entity",)
+    default = parse(["detect", "thawing"])
+    assert isinstance(default, Detect)
+    assert default.config("thawing") == preset("quick", "thawing")
+    assert default.config("thawing").methods == tuple(DETECTORS)
+
+
+def test_options_of_tables() -> None:
+    three = ("thawing", "carwash", "minecraft")
+    command = parse(["reproduce", "table1", "--preset", "paper", "--worlds", *three, "--seeds", "2"])
+    assert isinstance(command, Reproduce)
+    assert (command.table, command.preset, command.worlds) == ("table1", "paper", three)
+    assert command.changes == {"seeds": 2}
+    default = parse(["reproduce", "--seeds", "2", "table2"])
+    assert isinstance(default, Reproduce)
+    assert (default.table, default.worlds) == ("table2", ("thawing", "carwash"))
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        ("detect", "elden detect needs a world: thawing, "),
+        ("detect thawin", "no world 'thawin'; did you mean 'thawing'"),
+        ("detect thawing --methods gradien pcmi", "no detector 'gradien'; did you mean 'gradient'"),
+        ("detect thawing --sed 3", "elden detect thawing has no option '--sed'; did you mean '--seeds'"),
+        ("detect thawing --seeds 0", "seeds=0 given; it must be 1 or more"),
+        ("detect thawing --seeds many", "'many' is not a whole number"),
+        ("detect thawing --time-limit-s -1", "--time-limit-s -1.0 given; it takes 0 to"),
+        ("detect thawing --granularity variable", "can only be measured at the granularity 'entity'"),
+        ("detect thawing --data /nowhere/at/all", "/nowhere/at/all has no card.json"),
+        ("detect thawing --features 8", "the residual connections need them equal"),
+        ("reproduce", "elden reproduce needs a table: table1, table2"),
+        ("reproduce tabel1", "no table 'tabel1'; did you mean 'table1'"),
+        ("reproduce table1 table2", "'table2' is one word too many"),
+        ("reproduce table1 --worlds thawin", "no world 'thawin'; did you mean 'thawing'"),
+        ("reproduce table1 --worlds carwash carwash", "name at least one, and each once"),
+        ("reproduce table1 --size 3", "elden reproduce has no option '--size'"),
+        ("reproduce table2 --methods pcmi", "table2 is about gradient alone"),
+    ],
+)
+def test_mistakes_are_answered_in_one_line(capsys: pytest.CaptureFixture[str], line: str, answer: str) -> None:
+    code, out, error = run(capsys, *line.split())
+    assert (code, out) == (2, "")
+    assert answer in error
+    assert error.count("\n") == 1
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "reproduce", "--help")
+    assert code == 0
+    assert "{table1,table2}" in out
+    assert "Independent models of each kind" in " ".join(re.sub("[│\n]", " ", out).split())
+
+
+def test_detect_end_to_end(capsys: pytest.CaptureFixture[str], tmp_path: Path, data: Path) -> None:
+    out = tmp_path / "run"
+    words = ("detect", "thawing", *SMALL, "--methods", "attention", "--data", str(data), "--out", str(out))
+    code, said, error = run(capsys, *words, "--time-limit-s", "0")
+    assert (code, error) == (0, "")
+    assert "the same command goes on" in " ".join(said.split())
+    assert not (out / "summary.json").exists()
+    code, said, error = run(capsys, *words)
+    assert (code, error) == (0, "")
+    summary = json.loads((out / "summary.json").read_text())
+    (seed,) = summary["methods"]["attention"]["seeds"]
+    assert re.search(rf"│ attention │ +{seed['roc_auc']:.3f} │ +{seed['f1']:.3f} │", said)
+    assert summary["provenance"]["command"].startswith("elden detect thawing --features 8")
+    assert "training plain" in said
+    code, _, error = run(capsys, *words, "--seeds", "2")
+    assert code == 2
+    assert "holds another run (detect.seeds was 1, now 2)" in error
+
+
+def test_data_of_another_world_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, data: Path) -> None:
+    code, _, error = run(capsys, "detect", "carwash", *SMALL, "--data", str(data), "--out", str(tmp_path / "run"))
+    assert code == 2
+    assert "the data are of {'name': 'thawing'" in error
+
+
+def test_a_folder_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, data: Path) -> None:
+    out = tmp_path / "file"
+    out.write_text("a letter")
+    code, _, error = run(capsys, "detect", "thawing", *SMALL, "--data", str(data), "--out", str(out))
+    assert code == 2
+    assert "holds something else than a run" in error
+
+
+def test_reproduce_end_to_end(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    small = (*SMALL, "--methods", "attention", "--transitions", "1500")
+    code, said, error = run(capsys, "reproduce", "table1", *small, "--worlds", "thawing", "--out", str(tmp_path))
+    assert (code, error) == (0, "")
+    assert "0.65 ± 0.04" in said
+    assert "| attention |" in (tmp_path / "table.md").read_text()
+    assert json.loads((tmp_path / "table.json").read_text())["worlds"]["thawing"]["methods"].keys() == {"attention"}
+    assert (tmp_path / "thawing" / "summary.json").exists()

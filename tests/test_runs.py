@@ -1,0 +1,125 @@
+"""Training that can stop and go on: the same bits as without a stop, and what is kept meanwhile."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import jax.numpy as jnp
+import pytest
+from cases import assert_equal
+from dynamics_cases import ACTION, DISCRETE, random_transitions
+
+from elden.dynamics.config import NetworkConfig, TrainConfig
+from elden.dynamics.layout import Layout
+from elden.dynamics.runs import Deadline, OutOfTimeError, Run, Training, from_arrays, to_arrays
+from elden.dynamics.training import Trainer
+
+LAYOUT = Layout(DISCRETE, ACTION, NetworkConfig("entity", "entity", (4,), heads=1, head_size=2, mlp=(4,)))
+CONFIG = TrainConfig(batch_size=4, penalty_start=4, penalty_stop=8)
+RUNS = (Run(1, 0.1), Run(0, 0.0), Run(0, 0.1))
+
+
+def training(folder: Path | None, **values: object) -> Training:
+    made = Training(Trainer(LAYOUT, CONFIG), RUNS, random_transitions(LAYOUT, 64), 8, 2, folder, {"kind": "test"})
+    return replace(made, **values)  # type: ignore[arg-type]
+
+
+class Countdown(Deadline):
+    """A deadline that passes after so many looks at it."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__()
+        object.__setattr__(self, "looks", looks)
+
+    @property
+    def over(self) -> bool:
+        looks: int = getattr(self, "looks")  # noqa: B009 (set behind the back of a frozen class)
+        object.__setattr__(self, "looks", looks - 1)
+        return looks < 1
+
+
+def in_sittings(made: Training) -> tuple[Training, int]:
+    """The training, stopped after every segment until it has ended, and how often it was stopped."""
+    for stops in range(20):
+        try:
+            replace(made, deadline=Countdown(1)).finish()
+        except OutOfTimeError:
+            continue
+        return made, stops
+    raise AssertionError("it never ends")
+
+
+def test_a_training_that_is_stopped_everywhere_ends_with_the_same_bits(tmp_path: Path) -> None:
+    expected = training(None).finish()
+    stopped, stops = in_sittings(training(tmp_path / "plain"))
+    # Two segments for all, two without and two with the penalty.
+    assert stops == 5
+    result = stopped.finish()
+    assert_equal(result.models, expected.models)
+    assert result.speed.updates == expected.speed.updates == 2 * 4 + 3 * 4
+    assert_equal(result.skipped, expected.skipped)
+    stopped.forget()
+    assert not (tmp_path / "plain").exists()
+
+
+def test_priorities_are_kept_too(tmp_path: Path) -> None:
+    trainer = Trainer(LAYOUT, replace(CONFIG, priority=0.5))
+    expected = training(None, trainer=trainer, runs=RUNS[1:2]).finish()
+    stopped, stops = in_sittings(training(tmp_path / "plain", trainer=trainer, runs=RUNS[1:2]))
+    assert stops == 3
+    assert_equal(stopped.finish().models, expected.models)
+
+
+def test_progress_and_log(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    logged: list[tuple[str, int, int]] = []
+    training(
+        None,
+        progress=lambda done, total, metrics: told.append((done, total)),
+        log=lambda stage, step, metrics: logged.append((stage, step, len(metrics["loss/nll"]))),
+    ).finish()
+    assert told == [(4, 20), (8, 20), (10, 20), (12, 20), (16, 20), (20, 20)]
+    assert logged == [
+        ("begin", 2, 2),
+        ("begin", 4, 2),
+        ("free", 6, 1),
+        ("free", 8, 1),
+        ("penalised", 6, 2),
+        ("penalised", 8, 2),
+    ]
+
+
+def test_a_damaged_state_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = training(None).finish()
+    # Old states are kept, as if the run had been killed before it could drop them.
+    monkeypatch.setattr("elden.dynamics.runs.shutil.rmtree", lambda *args, **kwargs: None)
+    folder = tmp_path / "plain"
+    for looks in (1, 2):
+        with pytest.raises(OutOfTimeError, match="time limit"):
+            training(folder, deadline=Countdown(looks)).finish()
+    newest = max((folder / "begin").iterdir())
+    file = min(newest.glob("*.npy"))
+    file.write_bytes(file.read_bytes()[:-1])
+    assert_equal(training(folder).finish().models, expected.models)
+
+
+def test_states_of_another_training_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "plain"
+    training(folder).finish()
+    with pytest.raises(ValueError, match=r"another training \(kind was 'test', now 'other'\)"):
+        training(folder, identity={"kind": "other"}).finish()
+
+
+def test_nothing_to_train_is_refused() -> None:
+    with pytest.raises(ValueError, match="0 runs of 8 updates in segments of 2 given"):
+        training(None, runs=())
+
+
+def test_trees_as_arrays() -> None:
+    tree = {"b": (jnp.arange(3), None), "a": jnp.ones((2, 1))}
+    arrays = to_arrays(tree)
+    assert list(arrays) == ["000.a", "001.b.0"]
+    assert_equal(from_arrays(arrays, tree), tree)
+    with pytest.raises(ValueError, match=r"000.a is float32 \(2, 1\); expected is float32 \(3, 1\)"):
+        from_arrays(arrays, {**tree, "a": jnp.ones((3, 1))})
+    with pytest.raises(ValueError, match=r"expected are 000.a"):
+        from_arrays(arrays, {"a": tree["a"]})
