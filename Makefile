@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint bench audit clean
+.PHONY: help setup demo test test-slow lint bench tables audit clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -31,8 +31,13 @@ test: lint  ## lint, types and the tests (the slow ones excepted)
 test-slow: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
-bench: $(READY)  ## steps per second of every world; writes results/worlds_speed_cpu.json
+bench: $(READY)  ## speed of worlds and dynamics models; writes results/*_speed_cpu.json
 	$(BIN)/python benchmarks/worlds.py --out results/worlds_speed_cpu.json
+	$(BIN)/python benchmarks/dynamics.py --skip-bfloat16 --out results/dynamics_speed_cpu.json
+
+tables: $(READY)  ## the paper's Tables 1 and 2 with the quick preset, into runs/table1 and runs/table2
+	$(BIN)/elden reproduce table1 --preset quick
+	$(BIN)/elden reproduce table2 --preset quick
 
 audit: $(READY)  ## check the true local graphs by intervention; writes results/labels_audit.json
 	$(BIN)/python benchmarks/labels_audit.py --out results/labels_audit.json

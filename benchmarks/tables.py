@@ -1,0 +1,97 @@
+"""Tables 1 and 2 for one world, with several processes on one GPU.
+
+Networks this small leave a GPU mostly idle, so methods are trained at the same time, each in a process of its own; they
+share a folder of models, and the tables are then made from it. With NVIDIA's multi-process service the processes run
+truly side by side; it is started if it is there.
+
+    python benchmarks/tables.py --world carwash --out runs/tables/carwash
+
+What each process says is in `OUT/logs`. The same command goes on where one that was stopped left off.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tyro
+
+from elden.graphs.registry import DETECTORS
+
+SHARED = ("gradient", "attention", "pcmi-sampled", "intervention")
+"""Methods whose models Table 2 trains."""
+
+
+@dataclass(frozen=True)
+class Args:
+    """What to run."""
+
+    world: str = "carwash"
+    """The world."""
+    preset: str = "paper"
+    """Settings of the study."""
+    out: Path = Path("runs/tables")
+    """Folder for models, logs and both tables."""
+    tables: tuple[str, ...] = ("table1", "table2")
+    """Which tables; without table2 only the values of λ that table1 needs are trained."""
+    options: tuple[str, ...] = field(default=("--precision", "bfloat16"))
+    """Further options of `elden reproduce`."""
+    time_limit_s: float | None = None
+    """Stop after so many seconds; what was done is kept."""
+
+    def command(self, table: str, out: Path, *more: str) -> list[str]:
+        """One `elden reproduce`."""
+        shared = ["--preset", self.preset, "--worlds", self.world, "--models", str(self.out / "models")]
+        return [sys.executable, "-m", "elden.cli", "reproduce", table, *shared, "--out", str(out), *more, *self.options]
+
+
+def trainings(args: Args) -> dict[str, list[str]]:
+    """A command for each process that trains."""
+    alone = [name for name in DETECTORS if name not in SHARED]
+    jobs = {name: ("table1", "--methods", name) for name in alone}
+    jobs["plain"] = ("table2",) if "table2" in args.tables else ("table1", "--methods", *SHARED)
+    return {
+        name: args.command(table, args.out / "trainings" / name, *more, "--no-figures")
+        for name, (table, *more) in jobs.items()
+    }
+
+
+def start_sharing() -> None:
+    """Let processes share the GPU, where that is possible."""
+    if shutil.which("nvidia-cuda-mps-control") is not None:
+        subprocess.run(["nvidia-cuda-mps-control", "-d"], check=False)
+        time.sleep(2)
+
+
+def run_all(commands: dict[str, list[str]], logs: Path, deadline_s: float | None) -> list[str]:
+    """Run commands at the same time; the names of those that failed or were stopped."""
+    logs.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    with ExitStack() as files:
+        started = {}
+        for name, command in commands.items():
+            if deadline_s is not None:
+                command = [*command, "--time-limit-s", str(max(1.0, deadline_s - time.monotonic()))]
+            log = files.enter_context((logs / f"{name}.log").open("w"))
+            started[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+        return [name for name, process in started.items() if process.wait() != 0]
+
+
+def main(args: Args) -> None:
+    """Train at the same time, then make the tables."""
+    start_sharing()
+    deadline_s = None if args.time_limit_s is None else time.monotonic() + args.time_limit_s
+    failed = run_all(trainings(args), args.out / "logs", deadline_s)
+    if not failed and (deadline_s is None or time.monotonic() < deadline_s):
+        tables = {table: args.command(table, args.out / table) for table in args.tables}
+        failed = run_all(tables, args.out / "logs", deadline_s)
+    if failed:
+        sys.exit(f"{', '.join(failed)} failed; see {args.out / 'logs'}")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args))
