@@ -10,12 +10,13 @@ What each process says is in `OUT/logs`. The same command goes on where one that
 """
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
@@ -38,21 +39,22 @@ class Args:
     """Folder for models, logs and both tables."""
     tables: tuple[str, ...] = ("table1", "table2")
     """Which tables; without table2 only the values of λ that table1 needs are trained."""
-    options: tuple[str, ...] = field(default=("--precision", "bfloat16"))
-    """Further options of `elden reproduce`."""
+    options: str = "--precision bfloat16"
+    """Further options of `elden reproduce`, as one word: --options="--seeds 1"."""
     time_limit_s: float | None = None
     """Stop after so many seconds; what was done is kept."""
 
     def command(self, table: str, out: Path, *more: str) -> list[str]:
         """One `elden reproduce`."""
         shared = ["--preset", self.preset, "--worlds", self.world, "--models", str(self.out / "models")]
-        return [sys.executable, "-m", "elden.cli", "reproduce", table, *shared, "--out", str(out), *more, *self.options]
+        command = [sys.executable, "-m", "elden.cli", "reproduce", table, *shared, "--out", str(out)]
+        return [*command, *more, *shlex.split(self.options)]
 
 
 def trainings(args: Args) -> dict[str, list[str]]:
     """A command for each process that trains."""
     alone = [name for name in DETECTORS if name not in SHARED]
-    jobs = {name: ("table1", "--methods", name) for name in alone}
+    jobs: dict[str, tuple[str, ...]] = {name: ("table1", "--methods", name) for name in alone}
     jobs["plain"] = ("table2",) if "table2" in args.tables else ("table1", "--methods", *SHARED)
     return {
         name: args.command(table, args.out / "trainings" / name, *more, "--no-figures")
