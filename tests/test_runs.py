@@ -88,18 +88,23 @@ def test_progress_and_log(tmp_path: Path) -> None:
     ]
 
 
-def test_a_damaged_state_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_newest_state_is_damaged_the_one_before_is_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     expected = training(None).finish()
-    # Old states are kept, as if the run had been killed before it could drop them.
-    monkeypatch.setattr("elden.dynamics.runs.shutil.rmtree", lambda *args, **kwargs: None)
     folder = tmp_path / "plain"
     for looks in (1, 2):
         with pytest.raises(OutOfTimeError, match="time limit"):
             training(folder, deadline=Countdown(looks)).finish()
-    newest = max((folder / "begin").iterdir())
+    older, newest = sorted((folder / "begin").iterdir())
+    assert (older.name, newest.name) == ("000000002", "000000004")
     file = min(newest.glob("*.npy"))
     file.write_bytes(file.read_bytes()[:-1])
-    assert_equal(training(folder).finish().models, expected.models)
+    logged: list[tuple[str, int]] = []
+    again = training(folder, log=lambda stage, step, metrics: logged.append((stage, step)))
+    assert_equal(again.finish().models, expected.models)
+    assert logged[0] == ("begin", 4)
+    assert "damaged state of training is not used" in caplog.text
 
 
 def test_states_of_another_training_are_refused(tmp_path: Path) -> None:

@@ -10,14 +10,13 @@ _Result = TypeVar("_Result")
 
 
 def compile_ahead(
-    function: Callable[..., _Result], arguments: tuple[object, ...], donate_first: bool = False
+    function: Callable[..., _Result], arguments: tuple[object, ...]
 ) -> tuple[Callable[..., _Result], float]:
     """The compiled function for arguments of these shapes, and the seconds it took to compile.
 
     Args:
         function: A pure function of trees of arrays.
         arguments: Arguments like those that it will be called with.
-        donate_first: Whether the memory of the first argument may be used for the result; it is lost then.
     """
     began = time.perf_counter()
     # Leaves rather than trees, because jax fills the trees that it lowers with descriptions of arrays, which checked
@@ -27,8 +26,7 @@ def compile_ahead(
     def of_leaves(*leaves: object) -> _Result:
         return function(*jax.tree.unflatten(structure, leaves))
 
-    donated = tuple(range(len(jax.tree.leaves(arguments[0])))) if donate_first else ()
-    compiled = jax.jit(of_leaves, donate_argnums=donated).lower(*leaves).compile()
+    compiled = jax.jit(of_leaves).lower(*leaves).compile()
 
     def call(*given: object) -> _Result:
         result: _Result = compiled(*jax.tree.leaves(given))

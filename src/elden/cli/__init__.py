@@ -17,7 +17,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The words after `elden`; None takes those of this process.
 
     Returns:
-        The exit code: 0, 2 for a mistake of the user (one line on stderr says which), 130 when interrupted.
+        The exit code: 0, 2 for a mistake of the user (one line on stderr says which), 75 when a time limit
+        stopped the work, 130 when interrupted.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["--version"]:

@@ -25,6 +25,9 @@ from elden.studies.tables import detection_table
 from elden.viewing import rich_table
 from elden.worlds.base import World
 
+STOPPED = 75
+"""Exit code of a study whose time limit is over: try again (EX_TEMPFAIL)."""
+
 _NO_SETTING = ("world", "table", "worlds", "preset", "data", "models", "out", "time_limit_s", "figures")
 
 
@@ -78,7 +81,7 @@ class StudyOptions:
     """Folder where trained models are kept, under the run folder if none is given. Studies that share it train no model
     twice: tables 1 and 2, or several processes with different --methods on one GPU."""
     time_limit_s: float | None = None
-    """Stop after so many seconds and keep what was done; the same command then goes on."""
+    """Stop training after so many seconds and keep what was done, with exit code 75; the same command then goes on."""
     figures: bool = True
     """Draw figures."""
 
@@ -158,11 +161,12 @@ def refusals(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def stopping(console: Console) -> Iterator[None]:
-    """Say what to do when the time limit is over."""
+    """Say what to do when the time limit is over, and end with an exit code of its own."""
     try:
         yield
     except OutOfTimeError as stop:
         console.print(f"{stop}; what was done is kept, and the same command goes on from there")
+        raise SystemExit(STOPPED) from None
 
 
 @contextmanager

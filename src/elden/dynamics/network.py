@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Key
 
 from elden.dynamics.config import Activation, NetworkConfig
 from elden.dynamics.layout import Layout
-from elden.dynamics.products import attended, pair_products, times
+from elden.dynamics.products import attended, pair_products, softmax, times
 from elden.dynamics.pytree import pytree
 
 
@@ -206,7 +206,7 @@ def _mix(
     heads = (children, config.heads, config.head_size, inputs, size)
     query, key, value = (part.reshape(heads) for part in jnp.split(times(layer.project, flat), 3, axis=1))
     logits = pair_products(query, key) * config.head_size**-0.5
-    weights = _softmax(logits if bias is None else logits + bias[:, None], axis=3)
+    weights = softmax(logits if bias is None else logits + bias[:, None], axis=3)
     values = attended(weights, value).reshape(children, -1, inputs * size)
     flat = flat + times(layer.out, values)
     flat = flat + _mlp(config.activation, layer.mlp, flat)
@@ -229,18 +229,10 @@ def _read(
     heads = (children, config.heads, config.head_size, inputs, size)
     key, value = (part.reshape(heads) for part in jnp.split(times(project_pair, flat), 2, axis=1))
     logits = pair_products(query, key)[:, :, 0] * config.head_size**-0.5
-    weights = _softmax(logits if bias is None else logits + bias[:, None], axis=2)
+    weights = softmax(logits if bias is None else logits + bias[:, None], axis=2)
     values = attended(weights[:, :, None], value).reshape(children, width, size)
     out = own + times(layer.out, values)
     return out + _mlp(config.activation, layer.mlp, out), weights
-
-
-def _softmax(logits: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
-    """Softmax whose shift is not differentiated, which changes no value and saves work in second derivatives."""
-    dtype = logits.dtype
-    logits = logits.astype(jnp.float32)
-    powers = jnp.exp(logits - jax.lax.stop_gradient(jnp.max(logits, axis, keepdims=True)))
-    return (powers / jnp.sum(powers, axis, keepdims=True)).astype(dtype)
 
 
 def _mlp(

@@ -5,6 +5,8 @@ layers then spends more time on moving than on multiplying. Each product here st
 order of axes in which they are used, so that no derivative of any order moves anything.
 """
 
+from functools import partial, reduce
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -61,10 +63,15 @@ def _sum_products(a: Float[Array, "..."], b: Float[Array, "..."], axis: int) -> 
     length = a.shape[axis]
     if length > _UNROLL:
         return jnp.sum(a * b, axis=axis)
-    parts = [
-        jax.lax.index_in_dim(a, i, axis, keepdims=False) * jax.lax.index_in_dim(b, i, axis, keepdims=False)
-        for i in range(length)
-    ]
+    return _tree_sum(
+        [
+            jax.lax.index_in_dim(a, i, axis, keepdims=False) * jax.lax.index_in_dim(b, i, axis, keepdims=False)
+            for i in range(length)
+        ]
+    )
+
+
+def _tree_sum(parts: list[Float[Array, "..."]]) -> Float[Array, "..."]:
     while len(parts) > 1:
         parts = [left + right for left, right in zip(parts[::2], parts[1::2], strict=False)] + (
             parts[-1:] if len(parts) % 2 else []
@@ -72,20 +79,24 @@ def _sum_products(a: Float[Array, "..."], b: Float[Array, "..."], axis: int) -> 
     return parts[0]
 
 
-def _materialised(x: PerPair) -> PerPair:
+@jax.custom_vjp
+def _materialised(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """The same array, which the CPU compiler may not fuse into what reads it.
 
     It would compute every product of a pair anew for each of the values that the pair's weight is multiplied with. A
     loop that never runs, on a condition that only the data can tell, stands in its way. GPUs need no such thing.
     """
 
-    def held(x: PerPair) -> PerPair:
+    def held(x: Float[Array, "..."]) -> Float[Array, "..."]:
         start = jnp.isnan(x.ravel()[0]).astype(jnp.int32)
-        kept: PerPair = jax.lax.while_loop(lambda c: c[0] < 0, lambda c: (c[0] + 1, -c[1]), (start, x))[1]
+        kept: Float[Array, "..."] = jax.lax.while_loop(lambda c: c[0] < 0, lambda c: (c[0] + 1, -c[1]), (start, x))[1]
         return kept
 
-    same: PerPair = jax.lax.platform_dependent(x, cpu=held, default=lambda x: x)
+    same: Float[Array, "..."] = jax.lax.platform_dependent(x, cpu=held, default=lambda x: x)
     return same
+
+
+_materialised.defvjp(lambda x: (_materialised(x), None), lambda _, g: (g,))
 
 
 @jax.custom_vjp
@@ -97,13 +108,13 @@ def pair_products(query: PerDst, key: PerSrc) -> PerPair:
 @jax.custom_vjp
 def attended(weights: PerPair, value: PerSrc) -> PerDst:
     """`Σ_src weights[dst, src] · value[src]`."""
-    return _sum_products(weights[:, :, None], value[:, :, :, None], 4)
+    return _materialised(_sum_products(weights[:, :, None], value[:, :, :, None], 4))
 
 
 @jax.custom_vjp
 def attended_back(weights: PerPair, value: PerDst) -> PerSrc:
     """`Σ_dst weights[dst, src] · value[dst]`."""
-    return _sum_products(weights[:, :, None], value[:, :, :, :, None], 3)
+    return _materialised(_sum_products(weights[:, :, None], value[:, :, :, :, None], 3))
 
 
 pair_products.defvjp(
@@ -118,3 +129,38 @@ attended_back.defvjp(
     lambda weights, value: (attended_back(weights, value), (weights, value)),
     lambda saved, g: (pair_products(saved[1], g), attended(saved[0], g)),
 )
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def spread_sum(x: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
+    """The sum along an axis in every place of that axis; its derivative is the same function."""
+    if x.shape[axis] > _UNROLL:
+        total = jnp.sum(x, axis, keepdims=True)
+    else:
+        total = _tree_sum([jax.lax.index_in_dim(x, i, axis) for i in range(x.shape[axis])])
+    return jnp.broadcast_to(total, x.shape)
+
+
+spread_sum.defvjp(lambda x, axis: (spread_sum(x, axis), None), lambda axis, _, g: (spread_sum(g, axis),))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def softmax(logits: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
+    """Softmax along an axis, computed in float32 whatever the type of the logits."""
+    exact = logits.astype(jnp.float32)
+    slices = [jax.lax.index_in_dim(exact, i, axis) for i in range(exact.shape[axis])]
+    powers = jnp.exp(exact - reduce(jnp.maximum, slices))
+    return _materialised((powers / spread_sum(powers, axis)).astype(logits.dtype))
+
+
+def _softmax_forward(logits: Float[Array, "..."], axis: int) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    weights = softmax(logits, axis)
+    return weights, weights
+
+
+def _softmax_back(axis: int, weights: Float[Array, "..."], g: Float[Array, "..."]) -> tuple[Float[Array, "..."]]:
+    exact = weights.astype(jnp.float32) * g.astype(jnp.float32)
+    return (_materialised((exact - weights.astype(jnp.float32) * spread_sum(exact, axis)).astype(weights.dtype)),)
+
+
+softmax.defvjp(_softmax_forward, _softmax_back)

@@ -1,9 +1,9 @@
 """Many ensembles side by side in one program, seeds and values of λ being a leading axis; training can stop and go on.
 
 A group of runs is trained in stages. Runs that differ only in λ are the same until λ starts to rise, so up to there one
-run stands for all of them; then those with and those without λ part, and only those with λ pay for derivatives. The
-state of each stage is kept under its number of updates, the newest one last written; one that is damaged is skipped and
-the one before it is used.
+run stands for all of them; then those with and those without λ part, and only those with λ pay for derivatives. Every
+run is cut where λ starts to rise, so that it makes the same updates whatever is trained beside it. The last two states
+of each stage are kept under their numbers of updates; where the newer one is damaged the older one is used.
 """
 
 import logging
@@ -24,6 +24,7 @@ from jaxtyping import Array, Int, Key, Shaped
 from elden.ahead import compile_ahead
 from elden.data.plain import differences, plain
 from elden.data.store import DamagedDataError, read_arrays, write_arrays
+from elden.dynamics.spread import Spread
 from elden.dynamics.training import Metrics, Model, Settings, Trainer, TrainState, Transitions
 
 Progress: TypeAlias = Callable[[int, int, dict[str, list[float]]], None]
@@ -223,34 +224,44 @@ class Training:
         keys = jax.vmap(jax.random.key)(jnp.array([run.seed for run in runs], jnp.uint32))
         if state is None:
             state = jax.jit(self._untrained)(keys)
-        clock, saved = _Clock(), time.monotonic()
+        saved = time.monotonic()
+        state, clock = self._restore(name, state, span)
         clocks.append(clock)
-        state = self._restore(name, state, span, clock)
         restored = clock.update
         settings = [self.trainer.settings(run.penalty, run.mixup) for run in runs]
         stacked: Settings = jax.tree.map(lambda *leaves: jnp.stack(leaves), *settings)
-        programs = _programs(self.trainer, derivatives, any(run.mixup > 0 for run in runs))
-        for first in range(clock.update or span[0], span[1], self.segment):
-            self._check_time(name, state, clock)
-            if time.monotonic() - saved > SAVE_EVERY_S:
-                self._save(name, state, clock)
-                saved = time.monotonic()
-            size = min(self.segment, span[1] - first)
-            state, said = programs.run(size, (state, stacked, self.data, keys, jnp.int32(first)), clock)
-            clock.update, clock.updates = first + size, clock.updates + size * len(runs)
-            self._tell(name, clocks, said)
-        if clock.update > restored:
-            self._save(name, state, clock)
-        return state
+        spread = Spread.here(len(runs))
+        programs = _programs(self.trainer, derivatives, any(run.mixup > 0 for run in runs), spread)
+        state, stacked, keys = spread.deal((state, stacked, keys))
+        data = spread.copy(self.data)
+        clock.update = clock.update or span[0]
+        try:
+            while clock.update < span[1]:
+                self._check_time(name, clock)
+                if time.monotonic() - saved > SAVE_EVERY_S:
+                    self._save(name, spread.collect(state), clock)
+                    saved = time.monotonic()
+                first = clock.update
+                size = min(self._next_cut(first), span[1]) - first
+                state, said = programs.run(size, (state, stacked, data, keys, spread.copy(jnp.int32(first))), clock)
+                clock.update, clock.updates = first + size, clock.updates + size * len(runs)
+                self._tell(name, clocks, said)
+        finally:  # also when it is stopped
+            if clock.update > max(restored, span[0]):
+                self._save(name, spread.collect(state), clock)
+        return spread.collect(state)
 
-    def _check_time(self, name: str, state: TrainState, clock: "_Clock") -> None:
-        if not self.deadline.over:
-            return
-        if clock.updates:
-            self._save(name, state, clock)
-        raise OutOfTimeError(
-            f"the time limit is over, in stage {name!r} at update {clock.update} of {self.num_updates}"
-        )
+    def _next_cut(self, update: int) -> int:
+        """Where the segment ends that begins at this update."""
+        start = self.trainer.config.penalty_start
+        end = (update // self.segment + 1) * self.segment
+        return min(end, start) if update < start else end
+
+    def _check_time(self, name: str, clock: "_Clock") -> None:
+        if self.deadline.over:
+            raise OutOfTimeError(
+                f"the time limit is over, in stage {name!r} at update {clock.update} of {self.num_updates}"
+            )
 
     def _tell(self, name: str, clocks: Sequence["_Clock"], said: dict[str, list[float]]) -> None:
         if self.log is not None:
@@ -259,32 +270,31 @@ class Training:
             self.progress(sum(clock.updates for clock in clocks), self.total, said)
 
     def _save(self, name: str, state: TrainState, clock: "_Clock") -> None:
-        """Keep a state, and drop those before it."""
+        """Keep a state and the one before it, and drop older ones."""
         if self.folder is None:
             return
         home = self.folder / name
-        before = list(home.glob("*"))
         current = home / f"{clock.update:09d}"
+        before = sorted(folder for folder in home.glob("*") if folder != current)
         write_arrays(current, to_arrays(state), _card({**self.identity, "stage": name, "clock": clock.asdict()}))
-        for folder in before:
-            if folder != current:
-                shutil.rmtree(folder)
+        for folder in before[:-1]:
+            shutil.rmtree(folder)
 
-    def _restore(self, name: str, state: TrainState, span: tuple[int, int], clock: "_Clock") -> TrainState:
+    def _restore(self, name: str, state: TrainState, span: tuple[int, int]) -> tuple[TrainState, "_Clock"]:
         """The newest state that was kept, with its clock; the given one where there is none."""
         slots = sorted((self.folder / name).glob("*"), reverse=True) if self.folder is not None else []
         for slot in slots:
             try:
                 arrays, card = read_arrays(slot)
+                _check_identity(slot, card, {**self.identity, "stage": name})
+                restored, known = from_arrays(arrays, state), _Clock.load(card.get("clock"))
             except DamagedDataError as error:
                 _log.warning("a damaged state of training is not used: %s", error)
                 continue
-            _check_identity(slot, card, {**self.identity, "stage": name})
-            clock.load(card.get("clock"))
-            if not span[0] <= clock.update <= span[1]:
-                raise ValueError(f"{slot} is of update {clock.update}, which does not lie in {span}")
-            return from_arrays(arrays, state)
-        return state
+            if not span[0] <= known.update <= span[1]:
+                raise ValueError(f"{slot} is of update {known.update}, which does not lie in {span}")
+            return restored, known
+        return state, _Clock()
 
 
 @dataclass
@@ -299,11 +309,12 @@ class _Clock:
     def asdict(self) -> dict[str, object]:
         return {name: getattr(self, name) for name in ("update", "updates", "compile_s", "train_s")}
 
-    def load(self, values: object) -> None:
+    @classmethod
+    def load(cls, values: object) -> "_Clock":
         if not isinstance(values, Mapping):
             raise DamagedDataError(f"a state of training has no clock but {values!r}")
-        self.update, self.updates = int(values["update"]), int(values["updates"])
-        self.compile_s, self.train_s = float(values["compile_s"]), float(values["train_s"])
+        numbers = (int(values["update"]), int(values["updates"]))
+        return cls(*numbers, float(values["compile_s"]), float(values["train_s"]))
 
 
 def _sum(clocks: Sequence[_Clock]) -> Speed:
@@ -318,22 +329,21 @@ _Arguments: TypeAlias = tuple[TrainState, Settings, Transitions, Key[Array, " ru
 
 
 class _Programs:
-    """The compiled updates of one kind, by the size of a segment, the number of runs and that of transitions."""
+    """The compiled updates of one kind, by the size of a segment and the number of transitions."""
 
-    def __init__(self, trainer: Trainer, derivatives: bool, mixup: bool) -> None:
-        self.trainer, self.derivatives, self.mixup = trainer, derivatives, mixup
-        self.compiled: dict[tuple[int, int, int], Callable[..., tuple[TrainState, Metrics]]] = {}
+    def __init__(self, trainer: Trainer, derivatives: bool, mixup: bool, spread: Spread) -> None:
+        self.trainer, self.derivatives, self.mixup, self.spread = trainer, derivatives, mixup, spread
+        self.compiled: dict[tuple[int, int], Callable[..., tuple[TrainState, Metrics]]] = {}
 
     def run(self, size: int, arguments: _Arguments, clock: _Clock) -> tuple[TrainState, dict[str, list[float]]]:
         """One segment of all runs, timed with compilation apart."""
-        _, _, data, keys, _ = arguments
-        place = (size, keys.shape[0], data.action.shape[0])
+        place = (size, arguments[2].action.shape[0])
         if place not in self.compiled:
             self.compiled[place], compile_s = self._compile(size, arguments)
             clock.compile_s += compile_s
         began = time.perf_counter()
         state, metrics = self.compiled[place](*arguments)
-        said = {name: np.asarray(value).tolist() for name, value in metrics.items()}
+        said = {name: np.asarray(value)[: self.spread.runs].tolist() for name, value in metrics.items()}
         clock.train_s += time.perf_counter() - began
         return state, said
 
@@ -344,13 +354,14 @@ class _Programs:
             key = jax.random.fold_in(jax.random.fold_in(key, 1), first)
             return self.trainer.train(state, settings, data, key, size, self.derivatives, self.mixup)
 
-        return compile_ahead(jax.vmap(train, in_axes=(0, 0, None, 0, None)), arguments, donate_first=True)
+        many = jax.vmap(train, in_axes=(0, 0, None, 0, None))
+        return compile_ahead(self.spread.over(many, (True, True, False, True, False)), arguments)
 
 
 @lru_cache(maxsize=16)
-def _programs(trainer: Trainer, derivatives: bool, mixup: bool) -> _Programs:
+def _programs(trainer: Trainer, derivatives: bool, mixup: bool, spread: Spread) -> _Programs:
     """What has been compiled so far for a trainer."""
-    return _Programs(trainer, derivatives, mixup)
+    return _Programs(trainer, derivatives, mixup, spread)
 
 
 def _take(tree: _Tree, index: Sequence[int]) -> _Tree:

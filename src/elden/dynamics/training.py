@@ -16,6 +16,7 @@ import optax
 from jaxtyping import Array, Float, Int, Key, Num
 
 from elden.dynamics.config import TrainConfig
+from elden.dynamics.joint import Joined, Joint
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch, encode, slot_errors, slot_log_likelihood, slots_and_derivative
 from elden.dynamics.mixup import mix, mixup_coefficients, mixup_table
@@ -25,8 +26,8 @@ from elden.dynamics.replay import Priorities
 from elden.dynamics.variants import Extra, Plain, Variant, rising
 
 Metrics: TypeAlias = dict[str, Float[Array, "..."]]
-_Judged: TypeAlias = tuple[Metrics, Float[Array, "*member batch"]]
-"""Metrics, and the prediction error of each example."""
+_Judged: TypeAlias = tuple[Float[Array, "*member metric"], Float[Array, "*member batch"]]
+"""Metrics in the order of `Trainer.metric_names`, and the prediction error of each example."""
 
 
 @pytree()
@@ -84,6 +85,17 @@ class TrainState:
     step: Int[Array, "*run"]
     skipped: Int[Array, "*run"]
     priorities: Priorities | None = None
+
+
+@pytree()
+@dataclass(frozen=True)
+class _Learner:
+    """A `TrainState` whose parameters are joined, as they are while updates are made."""
+
+    parameters: Joined
+    optimiser: optax.OptState
+    step: Int[Array, ""]
+    skipped: Int[Array, ""]
 
 
 @dataclass(frozen=True)
@@ -158,7 +170,6 @@ class Trainer:
         """
         layout = self.layout
         model = jax.tree.map(lambda leaf: leaf.astype(self.config.precision), model)
-        batch = replace(batch, inputs=batch.inputs.astype(self.config.precision))
 
         def modulate(features: Float[Array, "child feature input batch"]) -> tuple[Modulation, Float[Array, ""]]:
             return self.variant.modulate(layout, model.extra, batch.inputs, features, key, step)
@@ -176,9 +187,14 @@ class Trainer:
         log_p = jnp.sum(slots, axis=1)
         surprise = -jnp.mean(weights * jnp.sum(log_p, axis=0))
         total = surprise + cost + (0.0 if penalty is None else penalty * slopes)
-        metrics = {"loss/nll": surprise, "loss/derivatives": slopes, "loss/variant": cost}
-        metrics["nll"] = -jnp.mean(log_p, axis=1)
+        metrics = jnp.concatenate([jnp.stack([surprise, slopes, cost]), -jnp.mean(log_p, axis=1)])
         return total, (metrics, self._errors(slots))
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """What the numbers are that `loss` returns; `update` adds the norm of the gradient as the last one."""
+        children = (f"nll/{name}" for name in self.layout.names(self.layout.network.children))
+        return "loss/nll", "loss/derivatives", "loss/variant", *children, "loss/gradient_norm"
 
     def _errors(self, log_p: Float[Array, "child slot batch"]) -> Float[Array, " batch"]:
         """Prediction error of each example: averaged over the variables of a child, then over children."""
@@ -186,68 +202,84 @@ class Trainer:
         errors = jnp.sum(slot_errors(self.layout, log_p), axis=1) / variables
         return jax.lax.stop_gradient(jnp.mean(errors, axis=0))
 
+    def batch(self, transitions: Transitions, coefficients: Float[Array, " batch"] | None) -> Batch:
+        """Transitions as one member reads them.
+
+        Args:
+            transitions: Of one batch.
+            coefficients: Of mixup; None leaves it out.
+        """
+        batch = encode(self.layout, transitions.obs, transitions.action, transitions.next_obs)
+        mixed = batch if coefficients is None else mix(batch, coefficients)
+        return replace(mixed, inputs=mixed.inputs.astype(self.config.precision))
+
     def update(
         self,
         state: TrainState,
         settings: Settings,
-        transitions: Transitions,
-        coefficients: Float[Array, "member batch"] | None,
+        batch: Batch,
         weights: Float[Array, "member batch"],
         key: Key[Array, ""],
         derivatives: bool,
-    ) -> tuple[TrainState, Metrics, Float[Array, "member batch"]]:
+    ) -> tuple[TrainState, Float[Array, " metric"], Float[Array, "member batch"]]:
         """One update of an ensemble.
 
         Args:
             state: The ensemble.
             settings: λ and mixup.
-            transitions: A batch for each member.
-            coefficients: Of mixup; None leaves it out.
+            batch: What each member reads, from `batch`.
             weights: Importance of each example.
             key: Random key.
             derivatives: Whether derivatives are part of the loss.
 
         Returns:
-            The updated ensemble, metrics (means over members; "nll" has one number for each child), and each example's
+            The updated ensemble, metrics (means over members, in the order of `metric_names`), and each example's
             prediction error, which is that of the mixed example where batches are mixed.
         """
-        penalty = settings.penalty * rising(state.step, self.config.penalty_start, self.config.penalty_stop)
+        joint = Joint.here(state.model)
+        learner, metrics, errors = self._update(joint, _begin(joint, state), settings, batch, weights, key, derivatives)
+        return _end(joint, state, learner), metrics, errors
+
+    def _update(
+        self,
+        joint: Joint[Model],
+        learner: _Learner,
+        settings: Settings,
+        batch: Batch,
+        weights: Float[Array, "member batch"],
+        key: Key[Array, ""],
+        derivatives: bool,
+    ) -> tuple[_Learner, Float[Array, " metric"], Float[Array, "member batch"]]:
+        rise = rising(learner.step, self.config.penalty_start, self.config.penalty_stop)
+        penalty = settings.penalty * rise if derivatives else None
 
         def member(
-            model: Model,
-            transitions: Transitions,
-            lam: Float[Array, " batch"] | None,
-            weights: Float[Array, " batch"],
-            key: Key[Array, ""],
+            model: Model, batch: Batch, weights: Float[Array, " batch"], key: Key[Array, ""]
         ) -> tuple[Float[Array, ""], _Judged]:
-            batch = encode(self.layout, transitions.obs, transitions.action, transitions.next_obs)
-            mixed = batch if lam is None else mix(batch, lam)
-            return self.loss(model, mixed, weights, key, state.step, penalty if derivatives else None)
+            return self.loss(model, batch, weights, key, learner.step, penalty)
 
-        def total(model: Model) -> tuple[Float[Array, ""], _Judged]:
+        def total(parameters: Joined) -> tuple[Float[Array, ""], _Judged]:
             keys = jax.random.split(key, self.members)
-            losses, rest = jax.vmap(member)(model, transitions, coefficients, weights, keys)
+            losses, rest = jax.vmap(member)(joint.part(parameters), batch, weights, keys)
             return jnp.sum(losses), rest
 
-        (loss, (metrics, errors)), gradient = jax.value_and_grad(total, has_aux=True)(state.model)
-        metrics = {name: jnp.mean(value, axis=0) for name, value in metrics.items()}
-        state, norm = self._step(state, loss, gradient)
-        return state, metrics | {"loss/gradient_norm": norm}, errors
+        (loss, (metrics, errors)), gradient = jax.value_and_grad(total, has_aux=True)(learner.parameters)
+        learner, norm = self._step(learner, loss, gradient)
+        return learner, jnp.append(jnp.mean(metrics, axis=0), norm), errors
 
-    def _step(self, state: TrainState, loss: Float[Array, ""], gradient: Model) -> tuple[TrainState, Float[Array, ""]]:
+    def _step(self, learner: _Learner, loss: Float[Array, ""], gradient: Joined) -> tuple[_Learner, Float[Array, ""]]:
         """One step of Adam, or none where the loss or the gradient is not finite; also the gradient's norm."""
-        norm = jnp.sqrt(sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(gradient)), start=jnp.zeros(())))
+        norm = jnp.sqrt(sum((jnp.sum(part**2) for part in gradient), start=jnp.zeros(())))
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         clip = self.config.clip
-        clipped = jax.tree.map(lambda g: jnp.where(norm < clip, g, g / norm * clip), gradient)
+        clipped = tuple(jnp.where(norm < clip, part, part / norm * clip) for part in gradient)
+        before = learner.parameters, learner.optimiser
         with jax.numpy_dtype_promotion("standard"):  # Adam raises a float to a power of its integer count
-            changes, optimiser = self._adam.update(clipped, state.optimiser, state.model)
-        updated = (optax.apply_updates(state.model, changes), optimiser)
-        model, optimiser = jax.tree.map(
-            lambda new, old: jnp.where(finite, new, old), updated, (state.model, state.optimiser)
-        )
-        skipped = state.skipped + (~finite).astype(jnp.int32)
-        return replace(state, model=model, optimiser=optimiser, step=state.step + 1, skipped=skipped), norm
+            changes, optimiser = self._adam.update(clipped, learner.optimiser, learner.parameters)
+        after = optax.apply_updates(learner.parameters, changes), optimiser
+        parameters, optimiser = jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, before)
+        skipped = learner.skipped + (~finite).astype(jnp.int32)
+        return _Learner(parameters, optimiser, learner.step + 1, skipped), norm
 
     def train(
         self,
@@ -278,9 +310,7 @@ class Trainer:
             state, metrics = self._train_by_priority(state, settings, data, key, num_updates, derivatives, mixup)
         else:
             state, metrics = self._train_uniformly(state, settings, data, key, num_updates, derivatives, mixup)
-        means = {name: _finite_mean(value) for name, value in metrics.items()}
-        children = self.layout.names(self.layout.network.children)
-        means |= {f"nll/{name}": nll for name, nll in zip(children, means.pop("nll"), strict=True)}
+        means = dict(zip(self.metric_names, _finite_mean(metrics), strict=True))
         return state, means | {"loss/skipped": state.skipped.astype(jnp.float32)}
 
     def _train_uniformly(
@@ -292,23 +322,25 @@ class Trainer:
         num_updates: int,
         derivatives: bool,
         mixup: bool,
-    ) -> tuple[TrainState, Metrics]:
-        """All batches are drawn and gathered ahead, so that the scan does nothing but learn."""
+    ) -> tuple[TrainState, Float[Array, "update metric"]]:
+        """All batches are drawn, encoded and mixed ahead, so that the scan does nothing but learn."""
         index_key, mix_key, variant_key = jax.random.split(key, 3)
         shape = (num_updates, self.members, self.config.batch_size)
         index = jax.random.randint(index_key, shape, 0, data.action.shape[0], jnp.int32)
         lam = mixup_coefficients(settings.mixup, jax.random.uniform(mix_key, shape)) if mixup else None
+        batches = jax.vmap(jax.vmap(self.batch))(data[index], lam)
         weights = jnp.ones(shape[1:], jnp.float32)
 
-        def body(
-            state: TrainState, xs: tuple[Transitions, Float[Array, "member batch"] | None, Key[Array, ""]]
-        ) -> tuple[TrainState, Metrics]:
-            transitions, lam, key = xs
-            state, metrics, _ = self.update(state, settings, transitions, lam, weights, key, derivatives)
-            return state, metrics
+        joint = Joint.here(state.model)
+
+        def body(learner: _Learner, xs: tuple[Batch, Key[Array, ""]]) -> tuple[_Learner, Float[Array, " metric"]]:
+            batch, key = xs
+            learner, metrics, _ = self._update(joint, learner, settings, batch, weights, key, derivatives)
+            return learner, metrics
 
         keys = jax.random.split(variant_key, num_updates)
-        return jax.lax.scan(body, state, (data[index], lam, keys))
+        learner, metrics = jax.lax.scan(body, _begin(joint, state), (batches, keys))
+        return _end(joint, state, learner), metrics
 
     def _train_by_priority(
         self,
@@ -319,7 +351,7 @@ class Trainer:
         num_updates: int,
         derivatives: bool,
         mixup: bool,
-    ) -> tuple[TrainState, Metrics]:
+    ) -> tuple[TrainState, Float[Array, "update metric"]]:
         """Each update draws by the errors that those before it have left."""
         if state.priorities is None or state.priorities.capacity != data.action.shape[0]:
             known = None if state.priorities is None else state.priorities.capacity
@@ -335,20 +367,23 @@ class Trainer:
             # exchangeable, so this changes nothing about which mixtures are seen.
             lam = jnp.maximum(lam, 1.0 - lam)
 
+        joint = Joint.here(state.model)
+
         def body(
-            carry: tuple[TrainState, Priorities],
+            carry: tuple[_Learner, Priorities],
             xs: tuple[Key[Array, ""], Float[Array, "member batch"] | None, Key[Array, ""]],
-        ) -> tuple[tuple[TrainState, Priorities], Metrics]:
-            state, priorities = carry
+        ) -> tuple[tuple[_Learner, Priorities], Float[Array, " metric"]]:
+            learner, priorities = carry
             draw_key, lam, key = xs
             index, weights = self.draw(priorities, draw_key)
-            state, metrics, errors = self.update(state, settings, data[index], lam, weights, key, derivatives)
-            return (state, jax.vmap(Priorities.update)(priorities, index, errors)), metrics
+            batch = jax.vmap(self.batch)(data[index], lam)
+            learner, metrics, errors = self._update(joint, learner, settings, batch, weights, key, derivatives)
+            return (learner, jax.vmap(Priorities.update)(priorities, index, errors)), metrics
 
         keys = jax.random.split(draw_key, num_updates), jax.random.split(variant_key, num_updates)
-        carry = replace(state, priorities=None), state.priorities
-        (state, priorities), metrics = jax.lax.scan(body, carry, (keys[0], lam, keys[1]))
-        return replace(state, priorities=priorities), metrics
+        carry = _begin(joint, state), state.priorities
+        (learner, priorities), metrics = jax.lax.scan(body, carry, (keys[0], lam, keys[1]))
+        return replace(_end(joint, state, learner), priorities=priorities), metrics
 
     def draw(
         self, priorities: Priorities, key: Key[Array, ""]
@@ -364,6 +399,19 @@ class Trainer:
             return index, (tree.capacity * tree.probabilities(index)) ** -self.config.weight
 
         return jax.vmap(one)(priorities, jax.random.split(key, self.members))
+
+
+def _begin(joint: Joint[Model], state: TrainState) -> _Learner:
+    moments, *rest = state.optimiser
+    joined = moments._replace(mu=joint.join(moments.mu), nu=joint.join(moments.nu))
+    return _Learner(joint.join(state.model), (joined, *rest), state.step, state.skipped)
+
+
+def _end(joint: Joint[Model], state: TrainState, learner: _Learner) -> TrainState:
+    moments, *rest = learner.optimiser
+    parted = moments._replace(mu=joint.part(moments.mu), nu=joint.part(moments.nu))
+    model = joint.part(learner.parameters)
+    return replace(state, model=model, optimiser=(parted, *rest), step=learner.step, skipped=learner.skipped)
 
 
 def _finite_mean(values: Float[Array, "update *axes"]) -> Float[Array, "*axes"]:

@@ -10,14 +10,14 @@ from elden.graphs.input_mask import InputMask
 from elden.graphs.registry import DETECTORS, detector_named
 from elden.worlds.registry import nearest_names
 
-Level: TypeAlias = Literal["entity", "variable", "variable<-entity"]
+Level: TypeAlias = Literal["entity", "variable", "variable-from-entity"]
 """What destinations and sources are when scores are measured: both entities, both variables, or variables that depend
 on entities."""
 
 LEVELS: dict[Level, tuple[Granularity, Granularity]] = {
     "entity": ("entity", "entity"),
     "variable": ("variable", "variable"),
-    "variable<-entity": ("variable", "entity"),
+    "variable-from-entity": ("variable", "entity"),
 }
 """Destination and source of each level."""
 
@@ -51,7 +51,7 @@ class DetectConfig:
     """Unlabelled transitions of the training data from whose scores the automatic threshold comes."""
     reference: int = 256
     """Transitions of the training data that show detectors which values continuous variables have."""
-    granularity: tuple[Level, ...] = ("entity", "variable<-entity", "variable")
+    granularity: tuple[Level, ...] = ("entity", "variable-from-entity", "variable")
     """At which granularities to measure; the first is that of the tables and figures."""
     chunk: int = 256
     """Transitions that are scored at a time."""

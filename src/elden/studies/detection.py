@@ -21,7 +21,7 @@ from jaxtyping import Float
 from elden.data import CollectConfig, Dataset, Split, collect
 from elden.data.plain import plain
 from elden.dynamics.layout import Layout
-from elden.dynamics.runs import Deadline, OutOfTimeError, Run, StoredModel, Trained, Training
+from elden.dynamics.runs import Deadline, Run, StoredModel, Trained, Training
 from elden.dynamics.training import Model, Trainer, Transitions
 from elden.dynamics.variants import Variant
 from elden.factors import Discrete
@@ -117,11 +117,12 @@ def detect(
     if dataset is None:
         dataset = _collect(world, config, progress)
     _check_world(world, dataset)
-    run_folder = None if folder is None else RunFolder(folder, _description(world, config, rows, dataset))
-    if models is None and run_folder is not None:
-        models = run_folder.checkpoints
-    store = None if models is None else ModelStore(models)
-    study = _Study(world, config, dataset, run_folder, store, deadline, progress)
+    study = _Study(world, config, dataset, deadline, progress)
+    if folder is not None:
+        study.folder = RunFolder(folder, _description(world, config, rows, dataset))
+        models = study.folder.checkpoints if models is None else models
+    if models is not None:
+        study.store = ModelStore(models)
     groups = {group: study.train(group) for group in groups_of(rows, config.seeds)}
     results = study.measure(rows, groups, figures)
     detection = Detection(
@@ -133,8 +134,8 @@ def detect(
         wall_s=time.perf_counter() - began,
         origin=provenance(command),
     )
-    if run_folder is not None:
-        run_folder.write_summary(detection.summary())
+    if study.folder is not None:
+        study.folder.write_summary(detection.summary())
     return detection
 
 
@@ -147,6 +148,14 @@ def _check_world(world: World, dataset: Dataset) -> None:
     wanted = plain(world_card(world))
     if dataset.card.get("world") != wanted:
         raise ValueError(f"the data are of {dataset.card.get('world')}, but the world is {wanted}; they must be equal")
+    meanings = {
+        "factors": (dataset.factors, world.factors),
+        "actions": (dataset.action_names, world.action_names),
+        "events": (dataset.event_names, world.book.events),
+    }
+    for name, (theirs, ours) in meanings.items():
+        if theirs != ours:
+            raise ValueError(f"the data have other {name} than {world.name} has now; collect them anew")
 
 
 def _description(world: World, config: DetectConfig, rows: Sequence[Row], dataset: Dataset) -> dict[str, object]:
@@ -176,13 +185,12 @@ class _Study:
         world: World,
         config: DetectConfig,
         dataset: Dataset,
-        folder: RunFolder | None,
-        store: ModelStore | None,
         deadline: Deadline,
         progress: Progress | None,
     ) -> None:
-        self.world, self.config, self.folder, self.store = world, config, folder, store
-        self.deadline, self.progress = deadline, progress
+        self.world, self.config, self.deadline, self.progress = world, config, deadline, progress
+        self.folder: RunFolder | None = None
+        self.store: ModelStore | None = None
         self.layout = Layout(world.factors, Discrete(world.num_actions), config.network)
         self.held = held_out(dataset, config.eval_episodes)
         self.data = all_transitions(dataset.train)
@@ -230,12 +238,7 @@ class _Study:
             log=log,
         )
         trained = training.finish()
-        stored = {
-            run: StoredModel(
-                jax.tree.map(lambda leaf, i=i: leaf[i], trained.models), int(trained.skipped[i]), trained.speed
-            )
-            for i, run in enumerate(runs)
-        }
+        stored = {run: trained.stored(i) for i, run in enumerate(runs)}
         if store is not None:
             for run, model in stored.items():
                 store.put(recipe, run, model)
@@ -243,11 +246,9 @@ class _Study:
         return stored
 
     def measure(self, rows: Sequence[Row], groups: Mapping[Group, Trained], figures: bool) -> tuple[RowResult, ...]:
-        """All rows, one after the other."""
+        """All rows, one after the other. Measuring is short beside training, so no time limit cuts it."""
         results: list[RowResult] = []
         for number, row in enumerate(rows):
-            if self.deadline.over:
-                raise OutOfTimeError(f"the time limit is over, after {number} of {len(rows)} rows were measured")
             self.tell("measuring", number, len(rows))
             group = next(group for group in groups if group.variant == row.detector.variant)
             results.append(self._row(row, group, groups[group], figures))

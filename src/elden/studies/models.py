@@ -18,6 +18,9 @@ from elden.dynamics.runs import Run, Speed, StoredModel
 from elden.dynamics.training import Trainer
 from elden.provenance import provenance
 
+MODEL_VERSION = 2
+"""Raised when the same recipe would make another model: when initialisation, losses, random keys or updates change."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -43,6 +46,7 @@ class Recipe:
         settled = replace(config, penalty=run.penalty, mixup=run.mixup)
         described = plain(
             {
+                "version": MODEL_VERSION,
                 "factors": factors_to_json(layout.factors),
                 "action": layout.action,
                 "network": layout.network,

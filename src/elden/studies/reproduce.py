@@ -38,12 +38,20 @@ class Reproduction:
     Attributes:
         name: Which table.
         preset: With which settings.
+        changes: Settings that differ from the preset's.
         detections: What was measured, a world each.
     """
 
     name: Name
     preset: str
+    changes: Mapping[str, object]
     detections: tuple[Detection, ...]
+
+    @property
+    def settings(self) -> str:
+        """The settings in words: the preset, and what differs from it."""
+        changed = ", ".join(f"{name}={_short(value)}" for name, value in self.changes.items())
+        return f"preset {self.preset}" + (f" with {changed}" if changed else "")
 
     @property
     def level(self) -> Level:
@@ -61,7 +69,7 @@ class Reproduction:
         """Our numbers beside the paper's, at one level and in these worlds; None takes the first, and all."""
         level = self.level if level is None else level
         chosen = [one for one in self.detections if worlds is None or one.world.name in worlds]
-        title = f"{_TITLES[self.name]}, {level_words(level)} (preset {self.preset}, mean ± standard error)"
+        title = f"{_TITLES[self.name]}, {level_words(level)} ({self.settings}, mean ± standard error)"
         return comparison_table(cells_of(chosen, level), self.paper, title)
 
     def points(self) -> list[LambdaPoint]:
@@ -131,7 +139,7 @@ def reproduce(
         )
         for world, config, rows in plans
     )
-    reproduction = Reproduction(table, preset_name, detections)
+    reproduction = Reproduction(table, preset_name, changes or {}, detections)
     _write(reproduction, out, command, figures)
     return reproduction
 
@@ -150,6 +158,10 @@ def table_rows(name: Name, config: DetectConfig) -> tuple[Row, ...]:
             gradient = scheduled(method_rows(config)[0].detector, config)
             rows.append(Row(row_name(coefficient), gradient, coefficient or 0.0, mixup))
     return tuple(rows)
+
+
+def _short(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _of_world(progress: Callable[[str, str, int, int], None] | None, world: str) -> Progress | None:
@@ -171,6 +183,7 @@ def _write(reproduction: Reproduction, out: Path, command: str | None, figures: 
     content = {
         "kind": reproduction.name,
         "preset": reproduction.preset,
+        "changes": dict(reproduction.changes),
         "level": reproduction.level,
         "ours": {level: cells_of(reproduction.detections, level) for level in reproduction.levels()},
         "paper": reproduction.paper,
@@ -184,7 +197,7 @@ def _write(reproduction: Reproduction, out: Path, command: str | None, figures: 
 
 
 def _draw(reproduction: Reproduction, out: Path) -> None:
-    title = f"{_TITLES[reproduction.name]} ({level_words(reproduction.level)}, preset {reproduction.preset})"
+    title = f"{_TITLES[reproduction.name]} ({level_words(reproduction.level)}, {reproduction.settings})"
     if reproduction.name == "table1":
         cells = cells_of(reproduction.detections, reproduction.level)
         save(method_bars(cells, reproduction.paper, METRICS, title), out / "method_bars.png")

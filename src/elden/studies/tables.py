@@ -11,7 +11,7 @@ from elden.viewing import Cell, Table, format_value
 _WORDS: Mapping[Level, str] = {
     "entity": "between entities",
     "variable": "between variables",
-    "variable<-entity": "from entities to variables",
+    "variable-from-entity": "from entities to variables",
 }
 
 
@@ -23,7 +23,7 @@ def detection_table(detection: Detection, level: Level | None = None) -> Table:
         level: At which granularity; None takes the first.
     """
     level = detection.config.level if level is None else level
-    columns = ("method", "ROC-AUC", "best F1", "automatic F1", "positive", "cost", "updates/s")
+    columns = ("method", "ROC-AUC", "best F1", "automatic F1", "positive", "cost")
     rows = []
     for result in detection.rows:
         numbers = result.statistics(level)
@@ -33,7 +33,6 @@ def detection_table(detection: Detection, level: Level | None = None) -> Table:
                 *(format_value(*numbers[name], digits=3) for name in ("roc_auc", "f1", "auto_f1")),
                 f"{numbers['positive_rate'][0]:.2%}",
                 f"{result.relative_cost:.2g}×",
-                f"{result.updates_per_s:,.0f}",
             )
         )
     bold = {
@@ -74,7 +73,7 @@ def comparison_table(ours: Sequence[Cell], paper: Sequence[Cell], title: str) ->
         known = any(cell.world == world for cell in paper)
         for metric, word in METRICS.items():
             found = [mine.get((world, name, metric)) for name in names]
-            best = _best([math.nan if cell is None else float(cell.mean) for cell in found])
+            best = _best([math.nan if cell is None else float(cell.mean) for cell in found], digits=2)
             bold |= {(place, len(columns)) for place in best}
             columns += [f"{world} {word}", "paper"] if known else [f"{world} {word}"]
             for name, row, cell in zip(names, rows, found, strict=True):
@@ -94,7 +93,7 @@ def _words(cell: Cell | None) -> str:
 
 
 def _best(values: Sequence[float], digits: int = 3) -> list[int]:
-    """Where the largest values are, to so many digits."""
+    """Where the largest values are, to the digits that are printed."""
     rounded = [round(value, digits) for value in values]
     known = [value for value in rounded if not math.isnan(value)]
     return [place for place, value in enumerate(rounded) if known and value == max(known)]
