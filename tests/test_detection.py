@@ -78,7 +78,8 @@ def test_every_method_and_seed_is_measured(finished: tuple[Detection, Path]) -> 
         for seed in method["seeds"]:
             assert {"roc_auc", "f1", "threshold", "positive_rate", "updates_per_s", "auto_f1"} <= set(seed)
             assert 0 <= seed["auto_f1"] <= seed["f1"] <= 1
-            assert 0 < seed["positive_rate"] < seed["positive_rate_with_diagonal"] < 1
+            assert 0 <= seed["auto_f1_between"] <= seed["f1_between"] <= 1
+            assert 0 < seed["positive_rate_between"] < seed["positive_rate"] < 1
         mean = method["levels"]["entity"]["mean"]["roc_auc"]
         assert mean == pytest.approx(np.mean([seed["roc_auc"] for seed in method["seeds"]]))
     assert summary["methods"]["gradient"]["penalty"] == TINY.train.penalty
@@ -98,18 +99,19 @@ def test_the_folder_has_all_its_parts(finished: tuple[Detection, Path]) -> None:
     assert config["detect"]["updates"] == 200
     assert config["rows"]["gradient"]["class"] == "Gradient"
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    begun = [line for line in lines if line.get("group") == "plain/begin"]
+    begun = [line for line in lines if "plain-begin/loss/nll" in line]
     assert [line["step"] for line in begun] == [50]
-    penalised = [line for line in lines if line.get("group") == "plain/penalised"]
+    penalised = [line for line in lines if "plain-penalised/loss/nll" in line]
     assert [line["step"] for line in penalised] == [100, 150, 200]
-    assert all(len(line["loss/nll"]) == 2 for line in penalised)
+    assert all(len(line["plain-penalised/loss/nll"]) == 2 for line in penalised)
+    assert len(list((folder / "tb").iterdir())) == 1
     assert len(lines[-1]["attention/entity/roc_auc"]) == 2
     kinds = ("heatmap", "histogram", "edges", "episode")
     expected = {f"{method}-{kind}.png" for method in TINY.methods for kind in kinds}
     assert {file.name for file in (folder / "media").iterdir()} == expected
     with (folder / "tables" / "gradient-edges.csv").open() as stream:
         rows = list(csv.DictReader(stream))
-    assert len(rows) == edge_mask(thawing().factors, "entity", "entity").sum()
+    assert len(rows) == edge_mask(thawing().factors, "entity", "entity", diagonal=True).size
     assert all(int(row["found"]) + int(row["missed"]) == int(row["positives"]) for row in rows)
     types = json.loads((folder / "tables" / "gradient.json").read_text())["types"]
     assert {"goto", "open"} & {row["event"] for row in types}
@@ -123,7 +125,8 @@ def test_the_table_of_a_world(finished: tuple[Detection, Path]) -> None:
     assert [row[0] for row in table.rows] == ["gradient", "attention"]
     assert table.columns[1:4] == ("ROC-AUC", "best F1", "automatic F1")
     assert "±" in table.rows[0][1]
-    assert table.rows[0][5] == "1×"
+    assert table.columns[4:] == ("ROC-AUC, others", "best F1, others", "automatic F1, others", "cost")
+    assert table.rows[0][-1] == "1×"
 
 
 def test_finished_models_are_taken_from_the_folder(
@@ -241,13 +244,17 @@ def test_measures_by_hand() -> None:
     unlabelled = np.concatenate([scores, scores])
     changed = np.tile(np.array([[True, False], [True, False]]), (2, 1))
     result = measure_level(scores, truth, unlabelled, changed, mask, "change")
-    assert result.measures.positive_rate == 2 / 8
-    assert result.measures.roc_auc == pytest.approx((6 + 5) / 12)
-    assert result.measures.f1 == pytest.approx(4 / 5)
+    # Six of twelve edges are there; four of them, on the diagonal, score no more than most that are not.
+    assert result.measures.positive_rate == 6 / 12
+    assert result.measures.roc_auc == pytest.approx((6 + 5 + 4 * 2.5) / 36)
+    assert result.measures.f1 == pytest.approx(12 / 18)
+    assert result.between.positive_rate == 2 / 8
+    assert result.between.roc_auc == pytest.approx((6 + 5) / 12)
+    assert result.between.f1 == pytest.approx(4 / 5)
     # The first entity changed in both steps, the second never: 0.3 calls both of the first and one of the second.
     assert result.auto_threshold == pytest.approx(0.3)
-    assert result.auto_f1 == pytest.approx(4 / 5)
-    assert result.with_diagonal.positive_rate == 6 / 12
+    assert result.between.auto_f1 == pytest.approx(4 / 5)
+    assert result.auto_f1 == pytest.approx(4 / 9)
 
 
 def test_entities_that_changed() -> None:
@@ -259,7 +266,7 @@ def test_entities_that_changed() -> None:
     np.testing.assert_array_equal(changed, [[True, False], [False, False], [True, True]])
 
 
-# Stopping and going on; `test_resumable` has more.
+# Stopping and going on; `test_runs` has more.
 
 
 class OverSoon(Deadline):

@@ -3,6 +3,7 @@
 Everything but `main` is imported when it is needed, so that `elden --version` does not wait for it.
 """
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         print(f"elden {__version__}")
         return 0
+    # Independent runs are spread over devices; without this a CPU is one device, whatever the number of its cores.
+    os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(os.cpu_count() or 1))
     from elden.cli.arguments import parse
     from elden.cli.errors import UsageError
 

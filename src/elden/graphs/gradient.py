@@ -49,13 +49,13 @@ class Gradient:
         """Scores of all edges for one model."""
         _, derivative = likelihood_and_derivative(layout, model.net, batch, self.of)
         if self.entries == "norm":
-            return jnp.sqrt(_by_source(layout, derivative**2))
+            return jnp.sqrt(by_source(layout, derivative**2))
         continuous = layout.input_continuous[:, None, :, None]
         active = jnp.where(continuous, 1.0, batch.inputs[:, None])
-        return _by_source(layout, jnp.abs(derivative) * active)
+        return by_source(layout, jnp.abs(derivative) * active)
 
 
-def _by_source(layout: Layout, values: Float[Array, "input child entry batch"]) -> Float[Array, "batch child src"]:
+def by_source(layout: Layout, values: Float[Array, "input child entry batch"]) -> Float[Array, "batch child src"]:
     """Sums over each source's entries."""
     sums = [jnp.sum(values[row, :, first : first + size], axis=1) for row, first, size in layout.source_entries]
     return jnp.transpose(jnp.stack(sums), (2, 1, 0))

@@ -31,7 +31,7 @@ class Intervention:
     chance (a landing place drawn at random) hides nothing. The mean over values, rather than the largest change, tells
     a cause from a mere possibility: when something happens, most other values would have prevented it; when nothing
     does, only few would have brought it about. `moved_j` is 1 where any variable of the child's entity changed: what
-    stays as it was needs no cause but itself.
+    stays as it was needs no cause but itself, so there the child's own edge scores 1 and all others 0.
 
     A continuous variable's predictions are compared as normal distributions whose deviation is the root mean square of
     its changes in the data; it moved by the same measure, between 0 and 1.
@@ -77,7 +77,10 @@ class Intervention:
             for part in jnp.split(changes, ends[:-1].tolist())
         ]
         scores = jnp.transpose(jnp.stack(means), (2, 1, 0))
-        return scores * moved(layout, batch, reference).T[..., None] if self.gate else scores
+        if not self.gate:
+            return scores
+        change = moved(layout, batch, reference).T[..., None]
+        return scores * change + own_edges(layout) * (1.0 - change)
 
     def _trials(
         self, layout: Layout, examples: int
@@ -130,6 +133,14 @@ def replaced(
         value = jax.lax.dynamic_index_in_dim(seen, example, axis=2, keepdims=True)
         other = jnp.where(layout.input_continuous[..., None], value, other)
     return jnp.where(mine, other, inputs)
+
+
+def own_edges(layout: Layout) -> Float[np.ndarray, "dst src"]:
+    """1 from a variable to itself, or to the child that it is a part of; 0 elsewhere."""
+    own = np.zeros((layout.num_children, layout.num_sources), np.float32)
+    for variable, (child, _) in enumerate(layout.child_of):
+        own[child, variable] = 1.0
+    return own
 
 
 def moved(layout: Layout, batch: Batch, reference: Reference) -> Float[Array, "child batch"]:

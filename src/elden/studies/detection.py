@@ -223,7 +223,7 @@ class _Study:
 
         def log(stage: str, step: int, metrics: dict[str, list[float]]) -> None:
             if folder is not None:
-                folder.log(step, {"group": f"{name}/{stage}", **metrics})
+                folder.log(step, {f"{name}-{stage}/{metric}": value for metric, value in metrics.items()})
 
         training = Training(
             trainer=recipe.trainer,

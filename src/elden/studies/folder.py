@@ -1,7 +1,8 @@
 """The folder that a run leaves behind.
 
     config.json      the resolved settings
-    metrics.jsonl    one object a line, with "step" and "group/name" keys
+    metrics.jsonl    one object a line, with "step" and "group/name" keys; a list has a number for each run
+    tb/              the same for TensorBoard, each run's numbers under a name of their own
     summary.json     the results, with where they come from
     checkpoints/     trained models, and where training stopped
     media/           figures
@@ -13,10 +14,11 @@ Files are written under another name and then moved into place, so that none is 
 import csv
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from elden.data.plain import differences, plain
+from elden.studies.events import EventWriter
 
 _CONFIG, _METRICS, _SUMMARY = "config.json", "metrics.jsonl", "summary.json"
 
@@ -50,6 +52,7 @@ class RunFolder:
         for name in ("checkpoints", "media", "tables"):
             (path / name).mkdir(exist_ok=True)
         write_json(file, wanted)
+        self._events = EventWriter(path / "tb")
 
     @property
     def checkpoints(self) -> Path:
@@ -67,14 +70,23 @@ class RunFolder:
         return self.path / "tables"
 
     def log(self, step: int, values: Mapping[str, object]) -> None:
-        """Add a line to the metrics."""
+        """Add a line to the metrics, and their numbers to TensorBoard's."""
         line = json.dumps(plain({"step": step, **values}), allow_nan=False)
         with (self.path / _METRICS).open("a", encoding="utf-8") as stream:
             stream.write(line + "\n")
+        self._events.scalars(step, dict(_scalars(values)))
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """Write the results."""
         write_json(self.path / _SUMMARY, summary)
+
+
+def _scalars(values: Mapping[str, object]) -> Iterator[tuple[str, float]]:
+    for name, value in values.items():
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            yield from _scalars({f"{name}/{index}": each for index, each in enumerate(value)})
+        elif isinstance(value, float | int):
+            yield name, float(value)
 
 
 def write_json(file: Path, value: object) -> None:

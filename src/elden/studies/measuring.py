@@ -98,14 +98,24 @@ def _transitions(split: Split, index: Int[np.ndarray, " n"]) -> Transitions:
 
 
 @dataclass(frozen=True)
-class Pooled:
-    """The measures over all edges, those of a node on itself included."""
+class Between:
+    """The measures over the edges between different nodes.
+
+    Attributes:
+        roc_auc: As in `Measures`.
+        f1: Best F1.
+        threshold: The threshold of that F1.
+        average_precision: As in `Measures`.
+        positive_rate: Share of these edges that are dependencies.
+        auto_f1: F1 at the threshold that unlabelled data suggest.
+    """
 
     roc_auc: float
     f1: float
     threshold: float
     average_precision: float
     positive_rate: float
+    auto_f1: float
 
 
 @dataclass(frozen=True)
@@ -113,22 +123,22 @@ class LevelResult:
     """What one model's scores are worth at one level.
 
     Attributes:
-        measures: Edges from a node to itself left out.
+        measures: Over all edges, those from a node to itself included, as the authors' programs count.
         auto_threshold: The threshold that unlabelled training data suggest.
         auto_f1: F1 at that threshold.
-        with_diagonal: All edges, as the authors' programs count.
+        between: Over the edges between different nodes only.
     """
 
     measures: Measures
     auto_threshold: float
     auto_f1: float
-    with_diagonal: Pooled
+    between: Between
 
     def numbers(self) -> dict[str, float]:
         """All of it by name."""
         flat = {name: float(value) for name, value in asdict(self.measures).items()}
         flat |= {"auto_threshold": self.auto_threshold, "auto_f1": self.auto_f1}
-        return flat | {f"{name}_with_diagonal": value for name, value in asdict(self.with_diagonal).items()}
+        return flat | {f"{name}_between": value for name, value in asdict(self.between).items()}
 
 
 def measure_level(
@@ -146,20 +156,22 @@ def measure_level(
         truth: Their true graphs.
         unlabelled: Scores of training transitions, from which the automatic threshold comes.
         changed: In which of these the entity of each destination changed.
-        mask: The edges that count.
+        mask: The edges between different nodes, from which the automatic threshold comes.
         rule: How the automatic threshold comes from them.
     """
     threshold = automatic(unlabelled, changed, mask, rule)
-    best = best_f1(scores, truth)
-    pooled = Pooled(
-        roc_auc=roc_auc(scores, truth),
+    some, true = scores[:, mask], truth[:, mask]
+    best = best_f1(some, true)
+    between = Between(
+        roc_auc=roc_auc(some, true),
         f1=best.f1,
         threshold=best.threshold,
-        average_precision=average_precision(scores, truth),
-        positive_rate=float(truth.mean()),
+        average_precision=average_precision(some, true),
+        positive_rate=float(true.mean()),
+        auto_f1=f1_at(some, true, threshold).f1,
     )
-    at_threshold = f1_at(scores[:, mask], truth[:, mask], threshold)
-    return LevelResult(measure(scores, truth, mask), threshold, at_threshold.f1, pooled)
+    every = np.ones_like(mask)
+    return LevelResult(measure(scores, truth, every), threshold, f1_at(scores, truth, threshold).f1, between)
 
 
 def measure_levels(
@@ -191,7 +203,7 @@ class Breakdown:
 
     Attributes:
         edges: One row for each edge.
-        types: One row for each edge and type of event that switches it on.
+        types: One row for each edge between different nodes and type of event that switches it on.
     """
 
     edges: list[EdgeRow]
@@ -214,7 +226,7 @@ def break_down(
     of_event = np.asarray(factors.reduce_graph(switched, dst=dst, src=src))
     kinds = [event_type(event) for event in book.events]
     types = type_table(scores, truth, mask, threshold, held.events, of_event, kinds, *names)
-    return Breakdown(edge_table(scores, truth, mask, threshold, *names), types)
+    return Breakdown(edge_table(scores, truth, np.ones_like(mask), threshold, *names), types)
 
 
 def edge_rows(rows: Sequence[EdgeRow]) -> list[Mapping[str, object]]:

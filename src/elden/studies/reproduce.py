@@ -175,9 +175,10 @@ def _write(reproduction: Reproduction, out: Path, command: str | None, figures: 
     for detection in reproduction.detections:
         parts += [markdown_table(detection_table(detection, level)) for level in detection.config.granularity]
     parts.append(
-        "Edges from a node to itself are not counted. *best F1* has the threshold that suits the measured episodes"
-        " best, *automatic F1* one from unlabelled training data; *cost* is the time for one transition over that of"
-        " `gradient`.\n\n" + f"Made by `{origin['command']}` on {origin['device']}, {origin['date']}."
+        "All edges count, those from a node to itself included, as in the paper; *others* are the edges between"
+        " different nodes only. *best F1* has the threshold that suits the measured episodes best, *automatic F1* one"
+        " from unlabelled training data; *cost* is the time for one transition over that of `gradient`.\n\n"
+        + f"Made by `{origin['command']}` on {origin['device']}, {origin['date']}."
     )
     write_text(out / "table.md", "\n\n".join(parts) + "\n")
     content = {

@@ -15,6 +15,17 @@ _WORDS: Mapping[Level, str] = {
 }
 
 
+_MEASURES: Mapping[str, str] = {
+    "roc_auc": "ROC-AUC",
+    "f1": "best F1",
+    "auto_f1": "automatic F1",
+    "roc_auc_between": "ROC-AUC, others",
+    "f1_between": "best F1, others",
+    "auto_f1_between": "automatic F1, others",
+}
+"""Columns; *others* are the edges between different nodes."""
+
+
 def detection_table(detection: Detection, level: Level | None = None) -> Table:
     """One row for each method: mean ± standard error over seeds.
 
@@ -23,25 +34,28 @@ def detection_table(detection: Detection, level: Level | None = None) -> Table:
         level: At which granularity; None takes the first.
     """
     level = detection.config.level if level is None else level
-    columns = ("method", "ROC-AUC", "best F1", "automatic F1", "positive", "cost")
+    columns = ("method", *_MEASURES.values(), "cost")
     rows = []
     for result in detection.rows:
         numbers = result.statistics(level)
         rows.append(
             (
                 result.row.name,
-                *(format_value(*numbers[name], digits=3) for name in ("roc_auc", "f1", "auto_f1")),
-                f"{numbers['positive_rate'][0]:.2%}",
+                *(format_value(*numbers[name], digits=3) for name in _MEASURES),
                 f"{result.relative_cost:.2g}×",
             )
         )
     bold = {
         (place, column)
-        for column, name in enumerate(("roc_auc", "f1", "auto_f1"), 1)
+        for column, name in enumerate(_MEASURES, 1)
         for place in _best([result.statistics(level)[name][0] for result in detection.rows])
     }
     seeds, episodes = detection.config.seeds, detection.config.eval_episodes
-    title = f"{detection.world.name}: dependencies {_WORDS[level]}, {seeds} seed(s), {episodes} unseen episodes"
+    rates = detection.rows[0].statistics(level)
+    title = (
+        f"{detection.world.name}: dependencies {_WORDS[level]}, {seeds} seed(s), {episodes} unseen episodes;"
+        f" {rates['positive_rate'][0]:.1%} of all edges are on, {rates['positive_rate_between'][0]:.1%} of others"
+    )
     return Table(title, columns, tuple(rows), frozenset(bold))
 
 

@@ -1,0 +1,405 @@
+"""The detector `intervention`: the values that it tries, its scores against plain loops, and what it finds."""
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from dynamics_cases import (
+    ACTION,
+    DISCRETE,
+    GRANULARITIES,
+    MIXED,
+    layout_of,
+    random_transitions,
+)
+from jaxtyping import Array, Float
+from scipy import integrate, special, stats
+from sklearn.metrics import roc_auc_score
+
+from elden.dynamics.config import NetworkConfig, TrainConfig
+from elden.dynamics.layout import Layout
+from elden.dynamics.likelihood import Batch, encode, forward
+from elden.dynamics.network import Network, init_network
+from elden.dynamics.training import Model, Trainer, Transitions
+from elden.factors import Continuous, Discrete, Entity, Factors, Granularity, Kind, Variable
+from elden.graphs.base import Reference
+from elden.graphs.intervention import Intervention, moved, replaced
+
+CONTINUOUS = Factors(
+    (
+        Entity("ball", (Variable("place", Continuous(2, -3, 3)), Variable("speed", Continuous(1, -1, 1)))),
+        Entity("wind", (Variable("force", Continuous(1, -1, 1)),)),
+    )
+)
+WALLED = Factors((*DISCRETE.entities, Entity("wall", (Variable("there", Discrete(1)),))))
+"""With a variable that has one value only."""
+WORLDS: dict[str, tuple[Factors, Kind]] = {
+    "discrete": (WALLED, ACTION),
+    "mixed": (MIXED, ACTION),
+    "continuous": (CONTINUOUS, Continuous(2, -1, 1)),
+}
+SAMPLES = 2
+"""Fewer than the other values of key.place and wind.from, so that it matters which of them are tried."""
+SEEN = 5
+
+Plain: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""A state and an action, both flat."""
+
+
+def world_layout(world: str, children: Granularity = "variable", inputs: Granularity = "entity") -> Layout:
+    factors, action = WORLDS[world]
+    network = NetworkConfig(children, inputs, features=(8,), heads=1, head_size=4, mlp=(8,))
+    return Layout(factors, action, network)
+
+
+def some_transitions(layout: Layout) -> Transitions:
+    """Nothing moves in the first, the first entity's last variable in the second, everything may in the others."""
+    data = random_transitions(layout, 4)
+    obs, next_obs = np.array(data.obs), np.array(data.next_obs)
+    only = layout.factors.flat_slice(layout.factors.entity_slices[0].stop - 1)
+    next_obs[:2] = obs[:2]
+    next_obs[1, only] = 1 - obs[1, only]
+    return Transitions(jnp.asarray(obs), data.action, jnp.asarray(next_obs))
+
+
+def seen_transitions(layout: Layout) -> Transitions:
+    return random_transitions(layout, SEEN, seed=9)
+
+
+@lru_cache
+def compiled(function: Callable[..., object], layout: Layout) -> jax.stages.Wrapped:
+    """The same function object for the same layout, so that tests share what is compiled."""
+    return jax.jit(partial(function, layout))
+
+
+def reference_of(layout: Layout, seen: Transitions) -> Reference:
+    made: Reference = compiled(Reference.of, layout)(seen.obs, seen.action, seen.next_obs)
+    return made
+
+
+def batch_of(layout: Layout, data: Transitions) -> Batch:
+    batch: Batch = compiled(encode, layout)(data.obs, data.action, data.next_obs)
+    return batch
+
+
+def some_network(layout: Layout) -> Network:
+    """A network whose biases are not 0 either."""
+    net, rng = jax.jit(init_network, static_argnums=1)(jax.random.key(0), layout), np.random.default_rng(0)
+
+    def shaken(leaf: Float[Array, "..."]) -> Float[Array, "..."]:
+        return jnp.asarray(np.asarray(leaf) + 0.3 * rng.normal(size=leaf.shape), jnp.float32)
+
+    shaken_net: Network = jax.tree.map(shaken, net)
+    return shaken_net
+
+
+def kinds_of(layout: Layout) -> list[Kind]:
+    return [*(variable.kind for variable in layout.factors.variables), layout.action]
+
+
+def row_of(data: Transitions, example: int) -> Plain:
+    return np.array(data.obs[example]), np.array(data.action[example])
+
+
+def with_source(layout: Layout, row: Plain, source: int, value: np.ndarray) -> Plain:
+    """The state and the action with one source replaced."""
+    obs, action = row[0].copy(), row[1].copy()
+    if source == layout.factors.num_variables:
+        return obs, np.asarray(value, action.dtype).reshape(action.shape)
+    obs[layout.factors.flat_slice(source)] = value
+    return obs, action
+
+
+def value_of(layout: Layout, row: Plain, source: int) -> np.ndarray:
+    if source == layout.factors.num_variables:
+        return np.atleast_1d(row[1])
+    return np.asarray(row[0][layout.factors.flat_slice(source)])
+
+
+def tried_values(layout: Layout, row: Plain, source: int, seen: Transitions, samples: int) -> list[np.ndarray]:
+    """Of a discrete source values further on, evenly spread, after the last one from the first; of others what was
+    seen."""
+    kind = kinds_of(layout)[source]
+    if not isinstance(kind, Discrete):
+        return [value_of(layout, row_of(seen, example), source) for example in range(min(samples, SEEN))]
+    now, count = value_of(layout, row, source), min(samples, kind.n - 1)
+    return [(now + 1 + trial * (kind.n - 1) // count) % kind.n for trial in range(count)]
+
+
+# The values that are tried.
+
+
+@pytest.mark.parametrize("inputs", GRANULARITIES)
+@pytest.mark.parametrize("world", WORLDS)
+def test_one_source_takes_another_value_and_all_else_stays(world: str, inputs: Granularity) -> None:
+    layout = world_layout(world, inputs=inputs)
+    data, seen = some_transitions(layout), seen_transitions(layout)
+    encoded, examples = batch_of(layout, data).inputs, reference_of(layout, seen).inputs
+    replace, again = compiled(replaced, layout), jax.jit(layout.encode)
+    source, order, example = Intervention(samples=SAMPLES)._trials(layout, SEEN)
+    number = 0
+    for of in range(layout.num_sources):
+        rows = [row_of(data, at) for at in range(4)]
+        values = [tried_values(layout, row, of, seen, SAMPLES) for row in rows]
+        for trial in range(len(values[0])):
+            assert source[number] == of
+            turned = [with_source(layout, row, of, value[trial]) for row, value in zip(rows, values, strict=True)]
+            obs, action = (jnp.asarray(np.stack(part)) for part in zip(*turned, strict=True))
+            got = replace(encoded, examples, source[number], order[number], example[number])
+            np.testing.assert_array_equal(got, again(obs, action))
+            number += 1
+    assert number == len(source)
+
+
+@pytest.mark.parametrize("samples", [1, 2, 3, 8])
+def test_other_values_are_tried_and_each_once(samples: int) -> None:
+    layout = layout_of(DISCRETE, inputs="variable")
+    data = some_transitions(layout)
+    encoded, examples = batch_of(layout, data).inputs, reference_of(layout, seen_transitions(layout)).inputs
+    trials = list(zip(*Intervention(samples=samples)._trials(layout, SEEN), strict=True))
+    replace = compiled(replaced, layout)
+    for of, kind in enumerate(kinds_of(layout)):
+        assert isinstance(kind, Discrete)
+        tried = np.stack([replace(encoded, examples, *trial)[of] for trial in trials if trial[0] == of])
+        np.testing.assert_array_equal(tried.sum(1), 1)
+        now, others = np.argmax(encoded[of], axis=0), np.argmax(tried, axis=1)
+        assert len(others) == min(samples, kind.n - 1)
+        assert (others != now).all()
+        assert (others < kind.n).all()
+        for example in range(4):
+            assert len(set(others[:, example])) == len(others)
+
+
+def test_samples_bound_the_number_of_trials() -> None:
+    layout = layout_of(MIXED)
+
+    def counts(samples: int, examples: int) -> list[int]:
+        source, order, example = Intervention(samples=samples)._trials(layout, examples)
+        assert order.shape == (len(source), layout.input_entries)
+        assert example.max() < examples
+        return [int((source == of).sum()) for of in range(layout.num_sources)]
+
+    # ball.place (continuous), ball.held (3 values), lamp.on (2), wind.force (continuous), wind.from (4), action (3)
+    assert counts(1, 5) == [1, 1, 1, 1, 1, 1]
+    assert counts(2, 5) == [2, 2, 1, 2, 2, 2]
+    assert counts(8, 5) == [5, 2, 1, 5, 3, 2]
+    assert counts(8, 20) == [8, 2, 1, 8, 3, 2]
+    for samples in (0, -1):
+        with pytest.raises(ValueError, match=f"samples={samples} given; at least 1 other value"):
+            Intervention(samples=samples)
+
+
+# Scores against their definition.
+
+
+def plain_spread(layout: Layout, seen: Transitions, variable: int) -> float:
+    columns = layout.factors.flat_slice(variable)
+    lengths = np.linalg.norm(np.asarray(seen.next_obs - seen.obs, np.float64)[:, columns], axis=1)
+    return float(np.sqrt(np.mean(lengths**2)))
+
+
+def normals_apart(distance: float, spread: float) -> float:
+    return float(2 * stats.norm.cdf(distance / (2 * spread)) - 1)
+
+
+def plain_distance(layout: Layout, child: int, one: np.ndarray, other: np.ndarray, seen: Transitions) -> float:
+    """Total variation between two outputs `[child, slot, value]`, the largest over a child's variables."""
+    found = []
+    for index, (variable, (owner, slot)) in enumerate(zip(layout.factors.variables, layout.child_of, strict=True)):
+        if owner != child:
+            continue
+        p, q = (out[child, slot, : variable.kind.encoded_size].astype(np.float64) for out in (one, other))
+        if isinstance(variable.kind, Discrete):
+            found.append(float(np.abs(special.softmax(p) - special.softmax(q)).sum() / 2))
+        else:
+            found.append(normals_apart(float(np.linalg.norm(p - q)), plain_spread(layout, seen, index)))
+    return max(found)
+
+
+def plain_moved(layout: Layout, child: int, before: np.ndarray, after: np.ndarray, seen: Transitions) -> float:
+    """How far the entity of a child moved: the largest over all its variables."""
+    entity = child if layout.network.children == "entity" else layout.factors.entity_of[child]
+    found = []
+    for index in range(*layout.factors.entity_slices[entity].indices(layout.factors.num_variables)):
+        columns = layout.factors.flat_slice(index)
+        change = after[columns].astype(np.float64) - before[columns].astype(np.float64)
+        if isinstance(layout.factors.variables[index].kind, Discrete):
+            found.append(float((change != 0).any()))
+        else:
+            found.append(normals_apart(float(np.linalg.norm(change)), plain_spread(layout, seen, index)))
+    return max(found)
+
+
+def plain_own(layout: Layout) -> Float[np.ndarray, "dst src"]:
+    """The edges that what stays as it was has: those of its own variables."""
+    own = np.zeros((layout.num_children, layout.num_sources))
+    for variable, entity in enumerate(layout.factors.entity_of):
+        own[entity if layout.network.children == "entity" else variable, variable] = 1
+    return own
+
+
+def plain_scores(
+    layout: Layout, net: Network, data: Transitions, seen: Transitions
+) -> Float[np.ndarray, "batch dst src"]:
+    """The detector's formula without `moved`, for one example, source, value and child after the other."""
+
+    @jax.jit
+    def of_arrays(obs: Array, action: Array) -> Float[Array, "child slot value"]:
+        return forward(layout, net, encode(layout, obs, action, obs).inputs).out[..., 0]
+
+    def predicted(row: Plain) -> np.ndarray:
+        return np.asarray(of_arrays(jnp.asarray(row[0])[None], jnp.asarray(row[1])[None]))
+
+    scores = np.zeros((len(data.obs), layout.num_children, layout.num_sources))
+    for example, source in np.ndindex(len(data.obs), layout.num_sources):
+        row = row_of(data, example)
+        base, values = predicted(row), tried_values(layout, row, source, seen, SAMPLES)
+        for value in values:
+            other = predicted(with_source(layout, row, source, value))
+            for child in range(layout.num_children):
+                scores[example, child, source] += plain_distance(layout, child, base, other, seen) / len(values)
+    return scores
+
+
+@pytest.mark.parametrize("children", GRANULARITIES)
+@pytest.mark.parametrize("world", WORLDS)
+def test_scores_are_mean_changes_of_the_prediction(world: str, children: Granularity) -> None:
+    layout = world_layout(world, children, "variable" if children == "entity" else "entity")
+    data, seen, net = some_transitions(layout), seen_transitions(layout), some_network(layout)
+
+    @jax.jit
+    def both(batch: Batch, reference: Reference) -> list[Float[Array, "batch dst src"]]:
+        detectors = (Intervention(samples=SAMPLES, gate=gate) for gate in (False, True))
+        return [detector.scores(layout, Model(net, {}), batch, reference) for detector in detectors]
+
+    free, gated = both(batch_of(layout, data), reference_of(layout, seen))
+    expected = plain_scores(layout, net, data, seen)
+    assert free.shape == gated.shape == (4, layout.num_children, layout.num_sources)
+    np.testing.assert_allclose(free, expected, rtol=2e-3, atol=2e-6)
+    assert np.any(free[0])
+    own = plain_own(layout)
+    np.testing.assert_array_equal(gated[0], own)
+    for example, (before, after) in enumerate(zip(np.asarray(data.obs), np.asarray(data.next_obs), strict=True)):
+        for child in range(layout.num_children):
+            change = plain_moved(layout, child, before, after, seen)
+            due = change * expected[example, child] + (1 - change) * own[child]
+            np.testing.assert_allclose(gated[example, child], due, rtol=2e-3, atol=2e-6)
+
+
+@pytest.mark.parametrize(("difference", "spread"), [(0.0, 1.0), (0.3, 1.0), (1.0, 0.5), (-2.5, 0.7), (40.0, 2.0)])
+def test_continuous_predictions_are_apart_as_far_as_normal_distributions(difference: float, spread: float) -> None:
+    layout = Layout(Factors((Entity("ball", (Variable("x", Continuous(1)),)),)), ACTION, NetworkConfig())
+    one = jnp.zeros((1, 1, 1, 1))
+    reference = Reference(jnp.zeros((layout.num_inputs, layout.input_entries, 1)), jnp.full((1, 1), spread))
+    got = Intervention()._distance(layout, one, one + difference, reference)
+
+    def gap(x: float) -> float:
+        return float(abs(stats.norm.pdf(x, 0, spread) - stats.norm.pdf(x, difference, spread)) / 2)
+
+    ends = sorted((0.0, difference))
+    bounds = ends[0] - 10 * spread, ends[1] + 10 * spread
+    expected, _ = integrate.quad(gap, *bounds, points=[*ends, difference / 2], limit=200)
+    np.testing.assert_allclose(got, [[expected]], rtol=1e-4, atol=1e-6)
+
+
+def test_discrete_predictions_are_apart_by_the_probability_that_must_move() -> None:
+    layout = layout_of(Factors((Entity("dial", (Variable("at", Discrete(3)),)),)))
+    one, other = (jnp.log(jnp.array(p))[None, None, :, None] for p in ([0.5, 0.3, 0.2], [0.1, 0.3, 0.6]))
+    reference = reference_of(layout, seen_transitions(layout))
+    np.testing.assert_allclose(Intervention()._distance(layout, one, other, reference), [[0.4]], rtol=1e-5)
+
+
+# What moved.
+
+
+@pytest.mark.parametrize("children", GRANULARITIES)
+@pytest.mark.parametrize("world", WORLDS)
+def test_an_entity_moved_as_far_as_any_of_its_variables(world: str, children: Granularity) -> None:
+    layout = world_layout(world, children, "variable" if children == "entity" else "entity")
+    data, seen = some_transitions(layout), seen_transitions(layout)
+    got = np.asarray(jax.jit(partial(moved, layout))(batch_of(layout, data), reference_of(layout, seen)))
+    before, after = np.asarray(data.obs), np.asarray(data.next_obs)
+    for child, example in np.ndindex(*got.shape):
+        expected = plain_moved(layout, child, before[example], after[example], seen)
+        np.testing.assert_allclose(got[child, example], expected, rtol=1e-5, atol=1e-6)
+    assert not got[:, 0].any()
+    # In the second transition nothing but the first entity's last variable moved, which counts for all of the entity.
+    mine = 1 if children == "entity" else layout.factors.entity_slices[0].stop
+    assert (got[:mine, 1] > 0).all()
+    assert not got[mine:, 1].any()
+
+
+# A world whose dependencies are switched on and off.
+
+SWITCHED = Factors(
+    (
+        Entity("switch", (Variable("on", Discrete(2)),)),
+        Entity("box", (Variable("value", Discrete(3)),)),
+        Entity("dial", (Variable("value", Discrete(3)),)),
+    )
+)
+SWITCH, BOX, DIAL, DO = range(4)
+
+
+def switched_world(size: int, seed: int) -> Transitions:
+    """The switch becomes what the action says; the box copies the dial where the switch is on; the dial stays."""
+    rng = np.random.default_rng(seed)
+    on, value, dial, action = (rng.integers(0, n, size) for n in (2, 3, 3, 2))
+    after = [action, np.where(on == 1, dial, value), dial]
+    obs, next_obs = (jnp.asarray(np.stack(x, -1), jnp.int32) for x in ([on, value, dial], after))
+    return Transitions(obs, jnp.asarray(action, jnp.int32), next_obs)
+
+
+@lru_cache
+def trained() -> tuple[Layout, Model]:
+    network = NetworkConfig(features=(16,), heads=2, head_size=4, mlp=(16,))
+    layout = Layout(SWITCHED, Discrete(2), network)
+    trainer = Trainer(layout, TrainConfig(learning_rate=2e-2, mixup=0.5), members=4)
+    train = partial(trainer.train, num_updates=500, derivatives=False)
+    state = jax.jit(trainer.init)(jax.random.key(0))
+    state, _ = jax.jit(train)(state, trainer.settings(), switched_world(2048, 0), jax.random.key(1))
+    return layout, state.model
+
+
+def switched_scores(detector: Intervention, data: Transitions) -> Float[np.ndarray, "time dst src"]:
+    """Means over the members, as in every study."""
+    layout, models = trained()
+    batch, reference = batch_of(layout, data), reference_of(layout, switched_world(32, 7))
+
+    @jax.jit
+    def scores(models: Model) -> Float[Array, "time dst src"]:
+        return jnp.mean(jax.vmap(lambda model: detector.scores(layout, model, batch, reference))(models), axis=0)
+
+    return np.asarray(scores(models))
+
+
+def test_without_the_gate_it_switches_exactly_with_the_switch() -> None:
+    data = switched_world(256, 1)
+    scores, on = switched_scores(Intervention(gate=False), data), np.asarray(data.obs[:, SWITCH]) == 1
+    truth = np.zeros(scores.shape, bool)
+    truth[:, SWITCH, DO] = truth[:, DIAL, DIAL] = True
+    truth[:, BOX, BOX], truth[:, BOX, DIAL] = ~on, on
+    kept = np.ones(truth.shape[1:], bool)
+    kept[BOX, SWITCH] = False  # which matters only where the box and the dial differ
+    assert roc_auc_score(truth[:, kept].ravel(), scores[:, kept].ravel()) > 0.99
+    assert scores[on, BOX, DIAL].min() > scores[~on, BOX, DIAL].max()
+
+
+def test_with_the_gate_it_finds_the_causes_of_what_happened() -> None:
+    """A box that changed has the dial and the switch as causes, a switch that changed the action, the others their own
+    past."""
+    data = switched_world(256, 1)
+    scores = switched_scores(Intervention(), data)
+    changed = np.asarray(data.obs != data.next_obs)
+    truth = np.zeros(scores.shape, bool)
+    truth[:, SWITCH, DO] = changed[:, SWITCH]
+    truth[:, BOX, DIAL] = truth[:, BOX, SWITCH] = changed[:, BOX]
+    own = np.eye(3, 4, dtype=bool)
+    kept = ~own
+    assert roc_auc_score(truth[:, kept].ravel(), scores[:, kept].ravel()) > 0.99
+    assert np.median(scores[truth]) > 0.8
+    np.testing.assert_array_equal(scores[~changed], np.broadcast_to(own, scores.shape)[~changed])
