@@ -35,7 +35,7 @@ bench: $(READY)  ## speed of worlds and dynamics models; writes results/*_speed_
 	$(BIN)/python benchmarks/worlds.py --out results/worlds_speed_cpu.json
 	$(BIN)/python benchmarks/dynamics.py --skip-bfloat16 --out results/dynamics_speed_cpu.json
 
-tables: $(READY)  ## the paper's Tables 1 and 2 with the quick preset, into runs/table1 and runs/table2
+tables: $(READY)  ## the paper's Tables 1 and 2 with the quick preset, into runs/table1-quick and runs/table2-quick
 	$(BIN)/elden reproduce table1 --preset quick
 	$(BIN)/elden reproduce table2 --preset quick
 

@@ -52,7 +52,8 @@ def gate(layout: Layout, scores: Scores, batch: Batch, reference: Reference) -> 
 def valid(layout: Layout, scores: Scores, model: Model, batch: Batch) -> Scores:
     """Only what the model predicts rightly tells anything."""
     log_p = log_likelihood(layout, forward(layout, model.net, batch.inputs).out, batch)
-    return scores * (log_p.T[..., None] > np.log(0.5))
+    counted: Scores = scores * (log_p.T[..., None] > np.log(0.5))
+    return counted
 
 
 @dataclass(frozen=True)

@@ -2,26 +2,32 @@
 
 An update is one of Adam with the derivative penalty in the loss, for a batch of 32 from real CarWash transitions; many
 of them are one jitted scan. A graph is the `gradient` detector's, for all members. Compile time is measured apart.
+Where there is more than one device, independent runs are also trained side by side, and transitions are also read side
+by side, an equal share on each device. Every core of a CPU is a device, but one device's work may use all of them.
 
-The share of the peak counts the floating-point operations of the matrix products alone. With F those of one forward
-pass: a graph takes 2 F (forward, and back to the inputs), an update 6 F (the same, and both again twice for the
-gradient with respect to parameters and what passes through).
+The share of the peak counts the floating-point operations of the matrix products alone, padding left out. With F those
+of one forward pass: a graph takes 2 F (forward, and back to the inputs), an update 6 F (the same, and both again twice
+for the gradient with respect to parameters and what passes through). The peak is the best that was seen: that of a CPU
+with all its cores, or that of one accelerator times their number.
 """
 
 import itertools
 import json
+import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import tyro
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Key
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -30,21 +36,33 @@ from elden.data import CollectConfig, collect
 from elden.dynamics.config import NetworkConfig, Precision, TrainConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import encode
-from elden.dynamics.training import Model, Trainer, Transitions
+from elden.dynamics.spread import Spread
+from elden.dynamics.training import Metrics, Model, Settings, Trainer, TrainState, Transitions
 from elden.factors import Discrete, Granularity
 from elden.graphs.base import Reference
 from elden.graphs.gradient import Gradient
 from elden.provenance import provenance
 
+What: TypeAlias = Literal["updates", "graphs", "graphs over devices"]
+
 
 @dataclass(frozen=True)
 class Case:
-    """One figure to take."""
+    """One figure to take.
 
-    what: Literal["updates", "graphs"]
+    Attributes:
+        what: Updates, graphs on one device, or graphs with the transitions spread over all devices.
+        children: What one network predicts.
+        members: Networks in an ensemble.
+        precision: Number format of activations in training.
+        runs: Independent ensembles that are trained side by side, spread over devices.
+    """
+
+    what: What
     children: Granularity
     members: int
     precision: Precision = "float32"
+    runs: int = 1
 
 
 THRESHOLD = 3e-4
@@ -58,6 +76,12 @@ CASES = (
     Case("updates", "variable", 5, "bfloat16"),
     Case("graphs", "variable", 5),
 )
+SPREAD_CASES = (
+    Case("updates", "entity", 1, runs=2),
+    Case("updates", "variable", 1, runs=2),
+    Case("graphs over devices", "variable", 5),
+)
+"""Cases that need more than one device."""
 
 
 @dataclass(frozen=True)
@@ -82,17 +106,24 @@ class Args:
 
 @dataclass(frozen=True)
 class Row:
-    """One figure: updates of one ensemble, or transitions, by the second."""
+    """One figure: updates of one ensemble, those of all runs together, or transitions, by the second."""
 
     what: str
     children: str
     members: int
     precision: str
+    runs: int
+    devices: int
     per_s: float
     fastest_per_s: float
     compile_s: float
     gflop_per_s: float
-    share_of_peak: float
+    share_of_peak: float = float("nan")
+
+    def beside(self, peak: float) -> "Row":
+        """The same with its share of this peak of one device, on a CPU of the whole machine."""
+        whole = peak if jax.default_backend() == "cpu" else peak * self.devices
+        return replace(self, share_of_peak=round(self.gflop_per_s / whole, 3))
 
 
 def timed(repeats: int, run: Callable[[], object]) -> tuple[float, float, float]:
@@ -116,15 +147,16 @@ def peak_gflop_per_s() -> float:
 
 
 def forward_flops(layout: Layout) -> int:
-    """Operations of the matrix products of one forward pass of all children, for one example."""
+    """Operations of the matrix products of one forward pass of all children, for one example, without padding."""
     config, inputs = layout.network, layout.num_inputs
     width, projected = config.width, config.heads * config.head_size
-    sizes = (layout.input_entries, *config.features)
+    first = int((layout.input_source >= 0).sum()) * config.features[0]
     mlp = sum(a * b for a, b in zip((width, *config.mlp), config.mlp, strict=False))
-    per_input = sum(a * b for a, b in itertools.pairwise(sizes)) + width * projected * 4 + mlp
+    per_input = sum(a * b for a, b in itertools.pairwise(config.features)) + width * projected * 4 + mlp
     per_input += width * projected * 2  # keys and values of the second layer
-    once = width * projected * 2 + mlp + width * layout.num_slots * layout.num_entries
-    return 2 * layout.num_children * (inputs * per_input + once)
+    once = width * projected * 2 + mlp
+    heads = width * int(layout.target_mask.sum())
+    return 2 * (layout.num_children * (first + inputs * per_input + once) + heads)
 
 
 def graphs(
@@ -142,57 +174,98 @@ def graphs(
     return read
 
 
-def measure(args: Args, case: Case, data: Transitions, peak: float) -> Row:
+_Timed: TypeAlias = tuple[float, float, float]
+
+
+def time_updates(args: Args, trainer: Trainer, spread: Spread, data: Transitions) -> _Timed:
+    """Train runs side by side, as `elden.dynamics.runs` does."""
+
+    def train(
+        state: TrainState, settings: Settings, data: Transitions, key: Key[Array, ""]
+    ) -> tuple[TrainState, Metrics]:
+        return trainer.train(state, settings, data, key, args.updates)
+
+    keys = jax.random.split(jax.random.key(0), spread.runs)
+    settings: Settings = jax.tree.map(lambda leaf: jnp.stack([leaf] * spread.runs), trainer.settings())
+    own = spread.deal((jax.vmap(trainer.init)(keys), settings, keys))
+    shared = spread.copy(data)
+    program = jax.jit(spread.over(jax.vmap(train, in_axes=(0, 0, None, 0)), (True, True, False, True)))
+    return timed(args.repeats, lambda: program(own[0], own[1], shared, own[2]))
+
+
+def time_graphs(args: Args, layout: Layout, model: Model, spread: Spread, data: Transitions) -> _Timed:
+    """Read the graphs of equal parts of the transitions side by side."""
+    some: Transitions = jax.tree.map(lambda leaf: leaf[: args.graphs].reshape(spread.runs, -1, *leaf.shape[1:]), data)
+    reference = Reference.of(layout, data.obs[:64], data.action[:64], data.next_obs[:64])
+    read = jax.vmap(partial(graphs, layout, args.chunk), in_axes=(None, 0, None))
+    program = jax.jit(spread.over(read, (False, True, False)))
+    arguments = spread.copy(model), spread.deal(some), spread.copy(reference)
+    return timed(args.repeats, lambda: program(*arguments))
+
+
+def measure(args: Args, case: Case, data: Transitions) -> Row:
     """Take one figure."""
     world = elden.make(args.world)
     layout = Layout(world.factors, Discrete(world.num_actions), NetworkConfig(children=case.children))
     trainer = Trainer(layout, TrainConfig(precision=case.precision), members=case.members)
-    state = trainer.init(jax.random.key(0))
     forward = forward_flops(layout) * case.members
     if case.what == "updates":
-        train = jax.jit(trainer.train, static_argnums=4)
-        settings, key = trainer.settings(), jax.random.key(1)
-        median, shortest, first = timed(args.repeats, lambda: train(state, settings, data, key, args.updates))
-        amount, flops = args.updates, 6 * forward * args.updates * trainer.config.batch_size
+        spread = Spread.here(case.runs)
+        median, shortest, first = time_updates(args, trainer, spread, data)
+        amount = args.updates * case.runs
+        flops = 6 * forward * amount * trainer.config.batch_size
     else:
-        reference = Reference.of(layout, data.obs[:64], data.action[:64], data.next_obs[:64])
-        some: Transitions = jax.tree.map(lambda leaf: leaf[: args.graphs], data)
-
-        read = jax.jit(partial(graphs, layout, args.chunk))
-        median, shortest, first = timed(args.repeats, lambda: read(state.model, some, reference))
+        spread = Spread.here(1 if case.what == "graphs" else jax.local_device_count())
+        model = trainer.init(jax.random.key(0)).model
+        median, shortest, first = time_graphs(args, layout, model, spread, data)
         amount, flops = args.graphs, 2 * forward * args.graphs
-    rate = flops / median / 1e9
     return Row(
         **asdict(case),
+        devices=spread.devices,
         per_s=round(amount / median, 1),
         fastest_per_s=round(amount / shortest, 1),
         compile_s=round(first - median, 1),
-        gflop_per_s=round(rate, 1),
-        share_of_peak=round(rate / peak, 3),
+        gflop_per_s=round(flops / median / 1e9, 1),
     )
 
 
 def show(rows: list[Row], peak: float) -> None:
     """Print the table."""
-    table = Table(title=f"peak matmul {peak:,.0f} GFLOP/s")
-    names = ("what", "children", "members", "precision", "per_s", "compile_s", "share_of_peak")
+    table = Table(title=f"peak matmul {peak:,.0f} GFLOP/s", box=SIMPLE_HEAD)
+    names = ("what", "children", "members", "precision", "runs", "per_s", "compile_s", "share_of_peak")
     for name in names:
-        table.add_column(name)
+        table.add_column(name.replace("_", " "))
     for row in rows:
         table.add_row(*(str(getattr(row, name)) for name in names))
     Console().print(table)
 
 
+def cases_of(args: Args) -> list[Case]:
+    """The cases that can be taken here."""
+    cases = [*CASES, *(SPREAD_CASES if jax.local_device_count() > 1 else ())]
+    return [case for case in cases if not (args.skip_bfloat16 and case.precision == "bfloat16")]
+
+
+def check(args: Args) -> None:
+    """End with one line where the transitions cannot be cut into equal pieces."""
+    if args.graphs % args.chunk:
+        sys.exit(f"--graphs {args.graphs} given; it must be a multiple of --chunk, which is {args.chunk}")
+    devices = jax.local_device_count()
+    if args.graphs % (args.chunk * devices):
+        sys.exit(f"--graphs {args.graphs} given; for {devices} devices it must be a multiple of {args.chunk * devices}")
+
+
 def main(args: Args) -> None:
     """Take all figures."""
+    jax.config.update("jax_num_cpu_devices", os.cpu_count())  # type: ignore[no-untyped-call]
+    check(args)
     split = collect(elden.make(args.world), CollectConfig(transitions=max(20_000, 2 * args.graphs))).train
     data = Transitions(*(jnp.asarray(part) for part in (split.obs, split.action, split.next_obs)))
     rows, peaks = [], [peak_gflop_per_s()]
-    for case in CASES:
-        if args.skip_bfloat16 and case.precision == "bfloat16":
-            continue
+    for case in cases_of(args):
+        rows.append(measure(args, case, data))
         peaks.append(peak_gflop_per_s())  # other work on the machine slows both down alike
-        rows.append(measure(args, case, data, max(peaks)))
+    rows = [row.beside(max(peaks)) for row in rows]
     show(rows, max(peaks))
     if args.out is not None:
         said = {"peak_gflop_per_s": [round(peak, 1) for peak in peaks], "rows": [asdict(row) for row in rows]}

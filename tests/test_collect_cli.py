@@ -91,7 +91,7 @@ def test_default_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path, monk
         ("collect chain --held-out 1", "held_out=1.0 given"),
         ("collect chain --transitions 50 --out new", "ask for more transitions or hold out less"),
         ("collect chain --transitions 500 --out file", "file is not a folder"),
-        ("collect chain --transitions 500 --out file/below", "file/below"),
+        ("collect chain --transitions 500 --out file/below", "file/below: Not a directory"),
         ("collect chain --transitions 500 --out full", "full holds other files (mine.txt)"),
     ],
 )

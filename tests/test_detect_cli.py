@@ -1,7 +1,10 @@
 """`elden detect` and `elden reproduce`, from the words of the command line to tables and folders."""
 
+import errno
 import json
+import os
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -9,10 +12,14 @@ import pytest
 import elden
 from elden.cli import main
 from elden.cli.arguments import parse
-from elden.cli.detect import Detect
+from elden.cli.detect import Detect, StudyOptions
 from elden.cli.reproduce import Reproduce
-from elden.data import CollectConfig, collect
+from elden.data import CollectConfig, DamagedDataError, collect
+from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.graphs.registry import DETECTORS
+from elden.studies.config import DetectConfig
+from elden.studies.errors import StudyError
+from elden.studies.folder import OtherRunError
 from elden.studies.presets import preset
 
 NETWORK = ("--features", "8", "--mlp", "8", "--heads", "1", "--head-size", "4")
@@ -39,15 +46,15 @@ def test_options_change_the_preset() -> None:
     command = parse([*words, "--preset", "paper", "--granularity", "variable-from-entity", "--features", "16", "64"])
     assert isinstance(command, Detect)
     assert command.world == elden.make("carwash", size=9)
-    config = command.config("carwash")
+    config = command.config(command.world)
     assert (config.methods, config.seeds, config.updates) == (("gradient", "pcmi"), 5, 1000)
     assert (config.train.batch_size, config.train.penalty_start) == (8, 100)
     assert config.network.features == (16, 64)
     assert config.granularity == ("variable-from-entity",)
     default = parse(["detect", "thawing"])
     assert isinstance(default, Detect)
-    assert default.config("thawing") == preset("quick", "thawing")
-    assert default.config("thawing").methods == tuple(DETECTORS)
+    assert default.config(default.world) == preset("quick", "thawing")
+    assert default.config(default.world).methods == tuple(DETECTORS)
 
 
 def test_options_of_tables() -> None:
@@ -59,6 +66,75 @@ def test_options_of_tables() -> None:
     default = parse(["reproduce", "--seeds", "2", "table2"])
     assert isinstance(default, Reproduce)
     assert (default.table, default.worlds) == ("table2", ("thawing", "carwash"))
+
+
+def test_every_setting_is_an_option() -> None:
+    options = {option.name for option in fields(StudyOptions)}
+    nested = {"network", "train"}
+    for settings in (NetworkConfig, TrainConfig, DetectConfig):
+        assert {setting.name for setting in fields(settings)} - nested <= options, settings
+    words = ["--clip", "5", "--penalty-start", "3", "--penalty-stop", "4", "--penalty-of", "log-probability"]
+    words += ["--priority", "0.5", "--weight", "0.4", "--activation", "tanh", "--reference", "7"]
+    command = parse(["detect", "thawing", *words, "--threshold-transitions", "8"])
+    assert isinstance(command, Detect)
+    config = command.config(command.world)
+    train = config.train
+    assert (train.clip, train.penalty_start, train.penalty_stop) == (5, 3, 4)
+    assert (train.penalty_of, train.priority, train.weight) == ("log-probability", 0.5, 0.4)
+    assert (config.network.activation, config.reference, config.threshold_transitions) == ("tanh", 7, 8)
+
+
+@pytest.mark.parametrize(
+    ("line", "folder"),
+    [
+        ("detect thawing", "runs/detect/thawing-quick"),
+        ("detect thawing --preset paper", "runs/detect/thawing-paper"),
+        ("detect thawing --out here", "here"),
+        ("reproduce table1", "runs/table1-quick"),
+        ("reproduce table2 --preset paper", "runs/table2-paper"),
+        ("reproduce table2 --out there", "there"),
+    ],
+)
+def test_presets_have_their_own_folders(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, line: str, folder: str
+) -> None:
+    seen = []
+
+    def study(*places: object, folder: Path | None = None, **_: object) -> None:
+        seen.append(places[3] if folder is None else folder)
+        raise StudyError("stop")
+
+    monkeypatch.setattr("elden.cli.detect.detect", study)
+    monkeypatch.setattr("elden.cli.reproduce.reproduce", study)
+    assert run(capsys, *line.split())[0] == 2
+    assert seen == [Path(folder)]
+
+
+@pytest.mark.parametrize("line", ["detect thawing", "reproduce table1"])
+def test_only_mistakes_of_the_user_are_answered_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    raised: list[Exception] = []
+
+    def study(*_: object, **__: object) -> None:
+        raise raised[-1]
+
+    monkeypatch.setattr("elden.cli.detect.detect", study)
+    monkeypatch.setattr("elden.cli.reproduce.reproduce", study)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/models/some/file.npy")
+    answers = {
+        "/models/some/file.npy: No space left on device": full,
+        "Too many open files": OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
+        "the data do not fit": StudyError("the data do not fit"),
+        "another run": OtherRunError("another run"),
+        "cut off": DamagedDataError("cut off"),
+    }
+    for answer, error in answers.items():
+        raised.append(error)
+        assert run(capsys, *line.split()) == (2, "", f"elden: {answer}\n")
+    raised.append(ValueError("shapes do not fit"))
+    with pytest.raises(ValueError, match="shapes do not fit"):
+        main(line.split())
 
 
 @pytest.mark.parametrize(
@@ -74,6 +150,9 @@ def test_options_of_tables() -> None:
         ("detect thawing --granularity variable", "can only be measured at the granularity 'entity'"),
         ("detect thawing --data /nowhere/at/all", "/nowhere/at/all has no card.json"),
         ("detect thawing --features 8", "the residual connections need them equal"),
+        ("detect thawing --penalty-stop 1 --penalty-start 2", "penalty_start=2, penalty_stop=1 given"),
+        ("detect thawing --activation sine", "invalid choice 'sine'"),
+        ("detect thawing --data x --transitions 9", "--transitions 9 given, but with --data nothing is collected"),
         ("reproduce", "elden reproduce needs a table: table1, table2"),
         ("reproduce tabel1", "no table 'tabel1'; did you mean 'table1'"),
         ("reproduce table1 table2", "'table2' is one word too many"),
@@ -81,6 +160,7 @@ def test_options_of_tables() -> None:
         ("reproduce table1 --worlds carwash carwash", "name at least one, and each once"),
         ("reproduce table1 --size 3", "elden reproduce has no option '--size'"),
         ("reproduce table2 --methods pcmi", "table2 is about gradient alone"),
+        ("reproduce table2 --penalty 0.1", "--penalty 0.1 given, but table2 compares values of λ of its own"),
     ],
 )
 def test_mistakes_are_answered_in_one_line(capsys: pytest.CaptureFixture[str], line: str, answer: str) -> None:

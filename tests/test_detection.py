@@ -111,7 +111,7 @@ def test_the_folder_has_all_its_parts(finished: tuple[Detection, Path]) -> None:
     assert {file.name for file in (folder / "media").iterdir()} == expected
     with (folder / "tables" / "gradient-edges.csv").open() as stream:
         rows = list(csv.DictReader(stream))
-    assert len(rows) == edge_mask(thawing().factors, "entity", "entity", diagonal=True).size
+    assert len(rows) == edge_mask(thawing().factors, "entity", "entity").sum()
     assert all(int(row["found"]) + int(row["missed"]) == int(row["positives"]) for row in rows)
     types = json.loads((folder / "tables" / "gradient.json").read_text())["types"]
     assert {"goto", "open"} & {row["event"] for row in types}
@@ -123,10 +123,12 @@ def test_the_folder_has_all_its_parts(finished: tuple[Detection, Path]) -> None:
 def test_the_table_of_a_world(finished: tuple[Detection, Path]) -> None:
     table = detection_table(finished[0])
     assert [row[0] for row in table.rows] == ["gradient", "attention"]
-    assert table.columns[1:4] == ("ROC-AUC", "best F1", "automatic F1")
+    assert table.columns == ("method", "ROC-AUC", "best F1", "automatic F1", "cost")
     assert "±" in table.rows[0][1]
-    assert table.columns[4:] == ("ROC-AUC, others", "best F1, others", "automatic F1, others", "cost")
     assert table.rows[0][-1] == "1×"
+    between = detection_table(finished[0], edges="between")
+    assert "between different nodes" in between.title
+    assert between.rows[0][1] != table.rows[0][1]
 
 
 def test_finished_models_are_taken_from_the_folder(
@@ -252,9 +254,11 @@ def test_measures_by_hand() -> None:
     assert result.between.roc_auc == pytest.approx((6 + 5) / 12)
     assert result.between.f1 == pytest.approx(4 / 5)
     # The first entity changed in both steps, the second never: 0.3 calls both of the first and one of the second.
-    assert result.auto_threshold == pytest.approx(0.3)
+    assert result.between.auto_threshold == pytest.approx(0.3)
     assert result.between.auto_f1 == pytest.approx(4 / 5)
-    assert result.auto_f1 == pytest.approx(4 / 9)
+    # What did not change is caused by itself, and the own edges of the second entity score 0.1.
+    assert result.auto_threshold == pytest.approx(0.1)
+    assert result.auto_f1 == pytest.approx(12 / 18)
 
 
 def test_entities_that_changed() -> None:
@@ -304,6 +308,7 @@ def test_the_paper_preset_is_the_papers_table() -> None:
     kitchen = preset("paper", "kitchen")
     assert (kitchen.network.features, kitchen.train.penalty_stop, kitchen.updates) == ((128, 128), 200_000, 500_000)
     assert preset("paper", "a world of tomorrow") == config
+    assert preset("paper", "a world of tomorrow", continuous=True) == config.changed(mixup=0.0)
     for world in WORLDS:
         assert preset("quick", world).updates < 10_000
     with pytest.raises(ValueError, match="no preset 'papr'; did you mean 'paper'"):

@@ -1,6 +1,9 @@
 """Scores of many transitions: in pieces of any size, averaged over members, at every granularity."""
 
+import gc
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +12,13 @@ import pytest
 from dynamics_cases import DISCRETE, MIXED, layout_of, random_transitions
 from hypothesis import given
 from hypothesis import strategies as st
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import encode
 from elden.dynamics.training import Model, Trainer
 from elden.factors import Granularity
+from elden.graphs import evaluate
 from elden.graphs.attention import Attention
 from elden.graphs.base import Detector, Reference
 from elden.graphs.evaluate import convert, score_transitions, time_scores
@@ -84,6 +88,41 @@ def test_a_second_call_is_not_compiled_again() -> None:
     assert second.compile_s == 0
     # Three pieces of five transitions for two runs of two members: the median piece is no more than half of all.
     assert 0 < second.cost_s <= second.run_s / 2 / (5 * 4)
+
+
+def live_bytes() -> int:
+    """Of all arrays that are on some device."""
+    return sum(array.nbytes for array in jax.live_arrays())  # type: ignore[no-untyped-call]
+
+
+def test_more_transitions_take_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout, detector = layout_of(DISCRETE), Attention()
+    models, reference = models_of(layout, detector), reference_of(layout)
+    compiled, held = evaluate._compiled, []
+
+    def watched(*arguments: Any) -> tuple[Callable[..., Array], float]:
+        program, compile_s = compiled(*arguments)
+
+        def run(*given: Any) -> Array:
+            held.append(live_bytes())
+            return program(*given)
+
+        return run, compile_s
+
+    monkeypatch.setattr(evaluate, "_compiled", watched)
+
+    def most_bytes(size: int) -> int:
+        transitions = random_transitions(layout, size)
+        held.clear()
+        gc.collect()
+        before = live_bytes()
+        scores = score_transitions(detector, layout, models, transitions, reference, chunk=5)
+        assert scores.shape[1] == size
+        assert len(held) == size // 5 + 1  # a first call, and one for each piece
+        return max(held) - before
+
+    piece = sum(leaf.nbytes for leaf in jax.tree.leaves(random_transitions(layout, 5)))
+    assert piece <= most_bytes(10) == most_bytes(200) <= 2 * piece
 
 
 def test_nothing_to_score_is_refused() -> None:

@@ -102,6 +102,16 @@ def test_an_update_leaves_the_errors_of_its_examples_as_priorities() -> None:
         np.testing.assert_allclose(got, expected, rtol=1e-4)
 
 
+def test_weights_count_the_filled_slots_only() -> None:
+    trainer = Trainer(TRAINER.layout, replace(CONFIG, weight=1.0), members=2)
+    index, weights = jax.jit(trainer.draw)(trainer.priorities(capacity=100, filled=5), jax.random.key(0))
+    assert int(index.max()) < 5
+    np.testing.assert_allclose(weights, 1.0, rtol=1e-6)
+    tree = Priorities.create(8, filled=2).insert(jnp.array([1, 6, 6, 3]))
+    assert int(tree.size) == 4
+    assert int(tree.insert(jnp.arange(8)).size) == 8
+
+
 def test_full_weights_make_up_for_the_priorities() -> None:
     """With β = 1, `Σ P(i) · w_i · gradient_i` is the uniform mean of gradients, exactly, whatever the priorities."""
     size = 5

@@ -113,3 +113,20 @@ def test_an_empty_mask_is_refused() -> None:
     scores, changed, _ = graphs(0.2)
     with pytest.raises(ValueError, match="mask is empty"):
         change_threshold(scores, changed, np.zeros_like(ALL))
+
+
+def test_own_edges_of_what_did_not_change_are_asked_for() -> None:
+    """Own edges score lower than others here, so a threshold for all edges lies below one for the others."""
+    scores, changed, truth = graphs(0.2)
+    mask = ALL.copy()
+    mask[0, 0] = mask[1, 1] = False
+    own = ~np.broadcast_to(mask, scores.shape)
+    truth = np.where(own, ~changed[..., None], truth)
+    scores = np.where(own & truth, scores * 30, scores)
+    alone, together = (change_threshold(scores, changed, mask, own=each) for each in (False, True))
+    assert together < alone
+    best = best_f1(scores.ravel(), truth.ravel()).f1
+    assert f1_at(scores.ravel(), truth.ravel(), together).f1 > best - 0.05
+    assert f1_at(scores.ravel(), truth.ravel(), alone).f1 < best - 0.1
+    assert automatic(scores, changed, mask, "change", own=True) == together
+    assert automatic(scores, changed, mask, "otsu", own=True) == otsu_threshold(scores)

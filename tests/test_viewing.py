@@ -5,14 +5,17 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from dynamics_cases import DISCRETE, layout_of, random_transitions
 from hypothesis import given
 from hypothesis import strategies as st
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
@@ -22,6 +25,13 @@ from rich.console import Console
 
 import elden
 from elden import viewing
+from elden.dynamics.training import Transitions
+from elden.graphs.gradient import Gradient
+from elden.graphs.metrics import edge_mask
+from elden.studies import figures
+from elden.studies.config import Level, Row
+from elden.studies.measuring import Breakdown, Held, LevelResult, measure_level
+from elden.studies.results import RowResult
 from elden.viewing import style
 from elden.viewing.graphs import FALSE_ALARM, FOUND, MISSED, NOTHING, episode_strip, graph_heatmap, outcomes, own_past
 from elden.viewing.matrices import Side, break_map, relative_scores
@@ -35,7 +45,6 @@ from elden.viewing.tables import (
     lambda_curve,
     markdown_table,
     method_bars,
-    method_table,
     rich_table,
     score_histogram,
 )
@@ -459,17 +468,6 @@ def test_values_are_written_with_their_error() -> None:
     assert format_value(None) == format_value(float("nan"), 0.1) == "–"
 
 
-def test_method_table_marks_the_best_of_each_column() -> None:
-    cells = [*CELLS, Cell("thawing", "attention", "f1", 0.601), Cell("thawing", "attention", "roc_auc", 0.3)]
-    table = method_table(cells, METRICS, "Detection")
-    assert table.columns == ("method", "thawing ROC-AUC", "thawing best F1", "carwash ROC-AUC", "carwash best F1")
-    assert table.rows[1] == ("pcmi", "0.55 ± 0.01", "0.60", "0.73 ± 0.02", "–")
-    # 0.6 and 0.601 read the same, so both are best.
-    assert table.bold == {(0, 1), (1, 2), (2, 2), (0, 3), (0, 4)}
-    cheap = method_table(cells, {"roc_auc": "cost"}, "", lower_is_better=("roc_auc",))
-    assert cheap.bold == {(2, 1), (1, 2)}
-
-
 def test_markdown_and_terminal_print_the_same_words() -> None:
     table = Table("Two | one", ("method", "a|b"), (("x", "0.71 ± 0.01"), ("[red]y", "–")), frozenset({(0, 1)}))
     lines = markdown_table(table).splitlines()
@@ -495,3 +493,51 @@ def test_methods_and_worlds_keep_their_looks() -> None:
     assert style.method_color("mine") == style.method_color("mine")
     assert style.world_look("thawing") != style.world_look("carwash")
     assert (style.text_color(style.BLUE), style.text_color(style.YELLOW)) == (style.PAPER, style.INK)
+
+
+# What a study draws.
+
+
+def test_an_episode_is_played_up_to_its_end() -> None:
+    long = elden.make("thawing", max_steps=60)
+    states, played = figures._play(long, jax.random.key(0))
+    assert len(played.action) == len(states.elapsed) == 60
+    solved = int(np.argmax(played.success)) + 1
+    assert 1 < solved < 60
+    states, played = figures._play(elden.make("thawing", max_steps=60, terminate_on_success=True), jax.random.key(0))
+    assert len(played.action) == len(states.elapsed) == solved
+    assert played.done.tolist() == [False] * (solved - 1) + [True]
+
+
+def level_result(level: Level) -> LevelResult:
+    """Of scores whose automatic threshold is known: what changed has edges of 0.8 or 0.9, what did not of 0.1."""
+    mask = edge_mask(DISCRETE, "entity", "entity")
+    changed = np.array([[True, False], [False, True], [False, False]])
+    height = 0.9 if level == "entity" else 0.8
+    scores = np.where(changed[..., None], height, 0.1) * np.ones((3, 2, 3), np.float32)
+    return measure_level(scores, scores > 0.5, scores, changed, mask, "change")
+
+
+def test_graphs_between_entities_are_drawn_at_a_threshold_of_their_own() -> None:
+    steps = random_transitions(layout_of(DISCRETE), 3)
+    before = np.asarray(steps.obs)
+    after = before.copy()
+    after[0, 0], after[1, 2] = (before[0, 0] + 1) % 4, 1 - before[1, 2]
+    held = Held(replace(steps, next_obs=jnp.asarray(after)), np.zeros((3, 3, 4), bool), np.zeros((3, 1), bool), 1)
+    asked: list[object] = []
+
+    def score(transitions: Transitions) -> Float[np.ndarray, "step dst src"]:
+        asked.append(transitions)
+        changed = np.array([[True, False], [False, True], [False, False]])
+        return np.where(changed[..., None], 0.3, 0.02) * np.ones((3, 2, 3), np.float32)
+
+    def threshold(*levels: Level) -> float:
+        seeds = ({level: level_result(level) for level in levels},)
+        row = Row("gradient", Gradient(), 0.0, 0.0)
+        result = RowResult(row, seeds, 1.0, 1.0, 1.0, (0,), Breakdown([], []))
+        return figures._entity_threshold(DISCRETE, result, held, score)
+
+    assert threshold("variable", "entity") == pytest.approx(0.9)
+    assert not asked
+    assert threshold("variable") == pytest.approx(0.3)
+    assert asked == [held.transitions]

@@ -187,6 +187,11 @@ class Factors:
         return len(self.entities)
 
     @property
+    def continuous(self) -> bool:
+        """Whether no variable is discrete."""
+        return all(isinstance(variable.kind, Continuous) for variable in self.variables)
+
+    @property
     def num_variables(self) -> int:
         """Number of variables over all entities."""
         return len(self.variables)

@@ -43,10 +43,16 @@ class Collect(CollectConfig):
             with _progress(console, self.transitions) as progress:
                 dataset = collect(self.world, self.config, folder, progress, command=command_line)
         except OSError as error:
-            raise UsageError(f"--out {folder} cannot be written to: {error.strerror}") from None
+            raise refusal(error) from None
         except ValueError as error:
             raise UsageError(str(error)) from None
         console.print(_tables(self.world, dataset, folder))
+
+
+def refusal(error: OSError) -> UsageError:
+    """The line that answers a file or folder that cannot be read or written; it names the one that could not."""
+    reason = error.strerror or str(error)
+    return UsageError(reason if error.filename is None else f"{os.fsdecode(error.filename)}: {reason}")
 
 
 @contextmanager

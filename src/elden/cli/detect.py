@@ -11,17 +11,19 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from elden.cli.collect import refusal
 from elden.cli.console import make_console
 from elden.cli.errors import UsageError, check_range
 from elden.cli.worlds import world_choice
-from elden.data import Dataset, load_dataset
-from elden.dynamics.config import Precision
+from elden.data import DamagedDataError, Dataset, load_dataset
+from elden.dynamics.config import Activation, DerivativeOf, Precision
 from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.factors import Granularity
 from elden.studies.config import DetectConfig, Level
 from elden.studies.detection import detect
+from elden.studies.errors import StudyError
 from elden.studies.presets import Preset, preset
-from elden.studies.tables import detection_table
+from elden.studies.tables import detection_tables
 from elden.viewing import rich_table
 from elden.worlds.base import World
 
@@ -49,10 +51,22 @@ class StudyOptions:
     """Transitions in one update."""
     learning_rate: float | None = None
     """Step size of Adam."""
+    clip: float | None = None
+    """Largest norm of an ensemble's gradient; larger ones are scaled down to it."""
     penalty: float | None = None
     """Weight λ of the penalty on derivatives, for the methods that have it."""
+    penalty_start: int | None = None
+    """Update up to which λ is 0."""
+    penalty_stop: int | None = None
+    """Update from which λ has its full value; in between it rises linearly."""
+    penalty_of: DerivativeOf | None = None
+    """Whose derivative is penalised: that of the probability, as the paper writes, or that of its logarithm."""
     mixup: float | None = None
     """Parameter of the Beta distribution of mixup coefficients; 0 switches mixup off."""
+    priority: float | None = None
+    """Exponent of sampling by prediction error; 0 samples uniformly."""
+    weight: float | None = None
+    """Exponent of the importance weights that make up for sampling by priority; 1 makes up for all of it."""
     precision: Precision | None = None
     """Number format of activations in training."""
     children: Granularity | None = None
@@ -67,10 +81,16 @@ class StudyOptions:
     """Heads of both attention layers."""
     head_size: int | None = None
     """Length of the keys, queries and values of one head."""
+    activation: Activation | None = None
+    """Activation function of all MLPs."""
     transitions: int | None = None
     """Transitions to collect where no data are given, held-out ones included."""
     eval_episodes: int | None = None
     """Held-out episodes that are measured."""
+    threshold_transitions: int | None = None
+    """Unlabelled transitions of the training data from whose scores the automatic threshold comes."""
+    reference: int | None = None
+    """Transitions of the training data that show detectors which values continuous variables have."""
     granularity: tuple[Level, ...] | None = None
     """At which granularities to measure; the first is that of the tables and figures."""
     segment: int | None = None
@@ -96,14 +116,14 @@ class StudyOptions:
         given = {option.name: getattr(self, option.name) for option in fields(self) if option.name not in _NO_SETTING}
         return {name: value for name, value in given.items() if value is not None}
 
-    def config(self, world: str) -> DetectConfig:
+    def config(self, world: World) -> DetectConfig:
         """The resolved settings for a world.
 
         Raises:
             UsageError: A setting has a value that it cannot have.
         """
         try:
-            return preset(self.preset, world).changed(**self.changes)
+            return preset(self.preset, world.name, world.factors.continuous).changed(**self.changes)
         except ValueError as error:
             raise UsageError(str(error)) from None
 
@@ -117,13 +137,19 @@ class Detect(StudyOptions):
     data: Path | None = None
     """Folder with data from `elden collect`; where none is given they are collected anew."""
     out: Path | None = None
-    """Run folder; runs/detect/WORLD where none is given. A run that was stopped there goes on."""
+    """Run folder; runs/detect/WORLD-PRESET where none is given. A run that was stopped there goes on."""
+
+    def __post_init__(self) -> None:
+        """Refuse options of which one would be ignored."""
+        super().__post_init__()
+        if self.data is not None and self.transitions is not None:
+            raise UsageError(f"--transitions {self.transitions} given, but with --data nothing is collected")
 
     def run(self, command_line: str) -> None:
         """Train, measure, and print a table."""
         console = make_console()
-        config = self.config(self.world.name)
-        folder = Path("runs/detect") / self.world.name if self.out is None else self.out
+        config = self.config(self.world)
+        folder = Path("runs/detect") / f"{self.world.name}-{self.preset}" if self.out is None else self.out
         with refusals(folder), study_progress(console) as tell, stopping(console):
             detection = detect(
                 self.world,
@@ -136,8 +162,8 @@ class Detect(StudyOptions):
                 command=command_line,
                 figures=self.figures,
             )
-            for level in config.granularity:
-                console.print(rich_table(detection_table(detection, level)))
+            for table in detection_tables(detection):
+                console.print(rich_table(table))
             console.print(f"\n{folder}")
 
     def _data(self) -> Dataset | None:
@@ -146,16 +172,14 @@ class Detect(StudyOptions):
 
 @contextmanager
 def refusals(folder: Path) -> Iterator[None]:
-    """Answer mistakes of the user with one line."""
+    """Answer mistakes of the user with one line; any other error is one of the program, and shows where it is."""
     if folder.exists() and not os.access(folder, os.W_OK):
         raise UsageError(f"--out {folder} cannot be written to")
     try:
         yield
     except OSError as error:
-        raise UsageError(f"--out {folder} cannot be written to: {error.strerror}") from None
-    except UsageError:
-        raise
-    except ValueError as error:
+        raise refusal(error) from None
+    except (StudyError, DamagedDataError) as error:
         raise UsageError(str(error)) from None
 
 

@@ -12,9 +12,9 @@ from elden.cli.errors import UsageError
 from elden.dynamics.runs import Deadline
 from elden.studies.paper import PAPER_WORLDS
 from elden.studies.reproduce import TABLES, reproduce
-from elden.studies.tables import detection_table
+from elden.studies.tables import EDGES, detection_table
 from elden.viewing import rich_table
-from elden.worlds.registry import WORLDS, nearest_names, world_class
+from elden.worlds.registry import WORLDS, make, nearest_names
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Reproduce(StudyOptions):
     worlds: tuple[str, ...] = tuple(name for name in PAPER_WORLDS if name in WORLDS)
     """In which worlds."""
     out: Path | None = None
-    """Folder for the table and a run folder for each world; runs/TABLE where none is given."""
+    """Folder for the table and a run folder for each world; runs/TABLE-PRESET where none is given."""
 
     def __post_init__(self) -> None:
         """Check the names."""
@@ -39,17 +39,19 @@ class Reproduce(StudyOptions):
             raise UsageError(f"--worlds {' '.join(self.worlds)} given; name at least one, and each once")
         if self.table == "table2" and self.methods is not None:
             raise UsageError("--methods given, but table2 is about gradient alone")
+        if self.table == "table2" and self.penalty is not None:
+            raise UsageError(f"--penalty {self.penalty} given, but table2 compares values of λ of its own")
         for world in self.worlds:
             try:
-                world_class(world)
+                made = make(world)
             except ValueError as error:
                 raise UsageError(str(error)) from None
-            self.config(world)
+            self.config(made)
 
     def run(self, command_line: str) -> None:
         """Train and measure world after world, and print the table."""
         console = make_console()
-        out = Path("runs") / self.table if self.out is None else self.out
+        out = Path("runs") / f"{self.table}-{self.preset}" if self.out is None else self.out
         with refusals(out), study_progress(console) as tell, stopping(console):
             made = reproduce(
                 self.table,
@@ -64,7 +66,8 @@ class Reproduce(StudyOptions):
                 figures=self.figures,
             )
             for detection in made.detections:
-                console.print(rich_table(detection_table(detection)))
+                for edges in EDGES:
+                    console.print(rich_table(detection_table(detection, edges=edges)))
                 for level in detection.config.granularity:
                     # One world at a time: all of them side by side are too wide for a terminal.
                     console.print(rich_table(made.table(level, [detection.world.name])))

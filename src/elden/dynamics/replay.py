@@ -48,12 +48,14 @@ class Priorities:
         levels: From the leaves to the top, each `[row, 32]`, padded with zeros.
         exponent: α; fixed for the life of the tree, which stores powers. An array, so that it can differ under `vmap`.
         maximum: The largest priority seen so far, at least 1: what new items get.
+        size: Number of slots that are not empty.
         capacity: Number of slots.
     """
 
     levels: tuple[Float[Array, "*batch _ fan"], ...]
     exponent: Float[Array, "*batch"]
     maximum: Float[Array, "*batch"]
+    size: Int[Array, "*batch"]
     capacity: int
 
     @classmethod
@@ -71,7 +73,7 @@ class Priorities:
             sums = levels[-1].sum(-1)
             padding = _rows(sums.size) * FAN_OUT - sums.size
             levels.append(jnp.pad(sums, (0, padding)).reshape(-1, FAN_OUT))
-        return cls(tuple(levels), jnp.asarray(exponent, jnp.float32), jnp.float32(1), capacity)
+        return cls(tuple(levels), jnp.asarray(exponent, jnp.float32), jnp.float32(1), jnp.int32(filled), capacity)
 
     @property
     def total(self) -> Float[Array, ""]:
@@ -86,8 +88,12 @@ class Priorities:
 
     def insert(self, slots: Int[Array, " batch"]) -> "Priorities":
         """New items stand in these slots: they get the largest priority seen so far."""
+        known = self._masses(slots)
         masses = jnp.broadcast_to(self._mass_of(self.maximum), slots.shape)
-        return self._set(slots, masses, jnp.zeros_like(masses))
+        fresh = jnp.sort(jnp.where(known == 0, slots, -1))  # a slot may be given several times
+        different = jnp.diff(fresh, prepend=-1) != 0
+        size = self.size + jnp.sum(different & (fresh >= 0), dtype=jnp.int32)
+        return replace(self._set(slots, masses, jnp.minimum(known, 0.0)), size=size)
 
     def update(self, indices: Int[Array, " batch"], priorities: Float[Array, " batch"]) -> "Priorities":
         """Give the items in these slots new priorities.

@@ -390,13 +390,14 @@ class Trainer:
     ) -> tuple[Int[Array, "member batch"], Float[Array, "member batch"]]:
         """A batch for each member by its priorities, with importance weights `(N · P(i))^-β`.
 
-        The weights are not divided by the largest one of the batch, as is often done: with β = 1 the expected gradient
-        is then that of uniform sampling, exactly and whatever the size of the batch.
+        N counts the slots that are filled. The weights are not divided by the largest one of the batch, as is often
+        done: with β = 1 and without mixup the expected gradient is then that of uniform sampling, exactly and whatever
+        the size of the batch.
         """
 
         def one(tree: Priorities, key: Key[Array, ""]) -> tuple[Int[Array, " batch"], Float[Array, " batch"]]:
             index, _ = tree.sample(key, self.config.batch_size)
-            return index, (tree.capacity * tree.probabilities(index)) ** -self.config.weight
+            return index, (tree.size.astype(jnp.float32) * tree.probabilities(index)) ** -self.config.weight
 
         return jax.vmap(one)(priorities, jax.random.split(key, self.members))
 

@@ -6,6 +6,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Num
 
+from elden.dynamics.config import TrainConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch, encode
 from elden.dynamics.pytree import pytree
@@ -64,3 +65,11 @@ class Detector(Protocol):
 
         Destinations are the children of the layout, sources as `sources` says, the action being the last one.
         """
+
+
+@runtime_checkable
+class Scheduled(Protocol):
+    """A detector whose variant has schedules of its own."""
+
+    def fitted(self, train: TrainConfig, updates: int) -> Detector:
+        """The same with its schedules fitted to a training of so many updates."""

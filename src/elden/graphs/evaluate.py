@@ -9,7 +9,7 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 from elden.ahead import compile_ahead
 from elden.dynamics.layout import Layout
@@ -62,7 +62,8 @@ def time_scores(
     """Scores of all edges of many transitions for each run, averaged over its members, and the time that took.
 
     One compiled function scores `chunk` transitions; the last piece is filled up with copies of the last transition.
-    Memory on the device therefore does not grow with the number of transitions.
+    A piece is put on the device when it is scored, and its scores are taken from there at once: beyond what the caller
+    keeps there, memory on the device does not grow with the number of transitions.
 
     Args:
         detector: What reads the models.
@@ -76,17 +77,27 @@ def time_scores(
     if count < 1 or chunk < 1:
         raise ValueError(f"{count} transitions in chunks of {chunk} given; both must be at least 1")
     num_runs, num_members = jax.tree.leaves(models)[0].shape[:2]
-    index = [np.minimum(np.arange(first, first + chunk), count - 1) for first in range(0, count, chunk)]
-    pieces = [transitions[jnp.asarray(part)] for part in index]
-    program, compile_s = _compiled(detector, layout, models, pieces[0], reference)
-    np.asarray(program(models, pieces[0], reference))  # the first call of a program pays for its memory
+    host = tuple(np.asarray(part) for part in (transitions.obs, transitions.action, transitions.next_obs))
+    piece = _piece(host, 0, chunk)
+    program, compile_s = _compiled(detector, layout, models, piece, reference)
+    np.asarray(program(models, piece, reference))  # the first call of a program pays for its memory
     parts, times = [], []
-    for piece in pieces:
+    for first in range(0, count, chunk):
+        piece = _piece(host, first, chunk)
         began = time.perf_counter()
-        parts.append(np.asarray(program(models, piece, reference)))
+        parts.append(np.array(program(models, piece, reference)))
         times.append(time.perf_counter() - began)
     cost_s = float(np.median(times)) / (chunk * num_runs * num_members)
     return Scored(np.concatenate(parts, axis=1)[:, :count], compile_s, sum(times), cost_s)
+
+
+def _piece(host: tuple[Shaped[np.ndarray, "time ..."], ...], first: int, chunk: int) -> Transitions:
+    """`chunk` transitions from `first` on, on the device."""
+    index = np.minimum(np.arange(first, first + chunk), len(host[0]) - 1)
+    piece = Transitions(*(jnp.asarray(part[index]) for part in host))
+    for leaf in jax.tree.leaves(piece):
+        leaf.block_until_ready()
+    return piece
 
 
 _Program: TypeAlias = Callable[[Model, Transitions, Reference], Float[Array, "run chunk dst src"]]

@@ -1,13 +1,14 @@
 """A learnt binary mask over the inputs that depends on them (paper, baseline "Input Mask")."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from elden.dynamics.config import TrainConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch
 from elden.dynamics.network import Modulation
@@ -17,6 +18,9 @@ from elden.dynamics.variants import Extra, Variant, logistic_noise, rising
 from elden.factors import Granularity
 from elden.graphs.base import Reference
 from elden.graphs.thresholds import Rule
+
+_COOLING = 4
+"""The temperature falls over 2 M updates in the authors' programs, which make 500 k."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,14 @@ class InputMask:
     def variant(self) -> Variant:
         """A network behind a mask."""
         return self.mask
+
+    def fitted(self, train: TrainConfig, updates: int) -> "InputMask":
+        """Inputs get their price when derivatives get theirs, and the mask cools as far as in the authors' programs.
+
+        Those cool over four times as many updates as they make, so the temperature ends at 0.1^(1/4), about 0.56.
+        """
+        mask = replace(self.mask, start=train.penalty_start, stop=train.penalty_stop, cooling=_COOLING * updates)
+        return replace(self, mask=mask)
 
     def sources(self, layout: Layout) -> Granularity:
         """The network's inputs."""

@@ -5,7 +5,6 @@ and reads the probability of what was observed. All values of a discrete source 
 values that some reference states have.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -56,7 +55,6 @@ def sweep(
     batch: Batch,
     reference: Reference,
     swaps: Swaps,
-    read: Callable[[Float[Array, "child slot value batch"]], Float[Array, "child batch"]] | None = None,
 ) -> Float[Array, "swap child batch"]:
     """`log p̂(s'_j | s, a with one source replaced)` for every replacement, one after the other to bound memory.
 
@@ -66,7 +64,6 @@ def sweep(
         batch: Transitions.
         reference: Where values of continuous sources come from.
         swaps: What to try.
-        read: What to read from the networks' outputs instead of `log p̂(s'_j)`.
     """
     continuous = np.array([isinstance(kind, Continuous) for kind in kinds(layout)])
     first = np.array([entry for _, entry, _ in layout.source_entries], np.int32)
@@ -80,8 +77,7 @@ def sweep(
             seen = jax.lax.dynamic_index_in_dim(reference.inputs, value, axis=2, keepdims=True)
             chosen = jnp.where(jnp.asarray(continuous)[source], seen, chosen)
         inputs = jnp.where(mine, chosen, batch.inputs)
-        out = forward(layout, model.net, inputs).out
-        return log_likelihood(layout, out, batch) if read is None else read(out)
+        return log_likelihood(layout, forward(layout, model.net, inputs).out, batch)
 
     entry = np.where(continuous[swaps.source], 0, first[swaps.source] + swaps.value)
     table = (swaps.source, np.where(continuous[swaps.source], swaps.value, 0), entry)

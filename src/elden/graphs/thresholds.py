@@ -2,9 +2,9 @@
 
 The paper leaves its threshold to the user. Two rules choose one without a single true graph:
 
-- `change_threshold` uses what every transition shows: which entities changed. What stays as it was needs no cause but
-  itself, and what changes has one. The best threshold is therefore the one at which "has some parent" agrees best (by
-  F1) with "changed".
+- `change_threshold` uses what every transition shows: which entities changed. What stays as it was has itself as its
+  only cause, and what changes has another one. The best threshold is therefore the one at which "has some other parent"
+  agrees best (by F1) with "changed"; where own edges count, those of what did not change must be there too.
 - `otsu_threshold` cuts the scores into two groups that differ most. It suits scores that lie between 0 and 1 and mean
   the same everywhere, and scores that are 0 wherever nothing changed, of which the first rule learns nothing.
 
@@ -29,27 +29,38 @@ def automatic(
     changed: Bool[np.ndarray, "time dst"],
     mask: Bool[np.ndarray, "dst src"],
     rule: Rule,
+    own: bool = False,
 ) -> float:
     """A threshold for these scores.
 
     Args:
         scores: Scores of all edges.
         changed: Whether the entity of each destination changed in the step.
-        mask: Which edges count.
+        mask: The edges between different nodes.
         rule: How the threshold is chosen.
+        own: Whether the threshold is for the edges from a node to itself as well.
     """
-    return change_threshold(scores, changed, mask) if rule == "change" else otsu_threshold(scores[:, mask])
+    if rule == "change":
+        return change_threshold(scores, changed, mask, own)
+    return otsu_threshold(scores if own else scores[:, mask])
 
 
 def change_threshold(
     scores: Float[np.ndarray, "time dst src"],
     changed: Bool[np.ndarray, "time dst"],
     mask: Bool[np.ndarray, "dst src"],
+    own: bool = False,
 ) -> float:
-    """The threshold at which destinations with some parent agree best with those that changed.
+    """The threshold at which destinations with some other parent agree best with those that changed.
 
-    Destinations without any edge that counts are left out. Where nothing changes, or everything does, there is nothing
-    to learn from and the threshold is just above the highest score, or the lowest one.
+    Destinations without any edge to another node are left out. Where nothing changes, or everything does, there is
+    nothing to learn from and the threshold is just above the highest score, or the lowest one.
+
+    Args:
+        scores: Scores of all edges.
+        changed: Whether the entity of each destination changed in the step.
+        mask: The edges between different nodes.
+        own: Whether the own edges of destinations that did not change are asked for as well.
     """
     _check(scores)
     counted = mask.any(axis=1)
@@ -57,6 +68,9 @@ def change_threshold(
         raise ValueError("no edge counts: the mask is empty")
     highest = np.where(mask, scores, -np.inf).max(axis=2)[:, counted].ravel()
     happened = changed[:, counted].ravel()
+    if own and not mask.all():
+        itself = np.where(mask, -np.inf, scores).max(axis=2)[~changed & ~mask.all(axis=1)]
+        highest, happened = np.append(highest, itself), np.append(happened, np.ones(len(itself), bool))
     if not happened.any():
         return float(np.nextafter(highest.max(), np.inf, dtype=highest.dtype))
     return float(best_f1(highest, happened).threshold)

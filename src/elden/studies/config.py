@@ -5,8 +5,7 @@ from typing import Literal, TypeAlias
 
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.factors import Granularity
-from elden.graphs.base import Detector
-from elden.graphs.input_mask import InputMask
+from elden.graphs.base import Detector, Scheduled
 from elden.graphs.registry import DETECTORS, detector_named
 from elden.worlds.registry import nearest_names
 
@@ -20,9 +19,6 @@ LEVELS: dict[Level, tuple[Granularity, Granularity]] = {
     "variable-from-entity": ("variable", "entity"),
 }
 """Destination and source of each level."""
-
-_MASK_COOLING = 4
-"""The temperature of the learnt mask falls over 2 M updates in the authors' programs, which make 500 k."""
 
 
 @dataclass(frozen=True)
@@ -144,12 +140,8 @@ def method_rows(config: DetectConfig) -> tuple[Row, ...]:
 
 
 def scheduled(detector: Detector, config: DetectConfig) -> Detector:
-    """The detector with the schedules of its variant fitted to the length of the training."""
-    if not isinstance(detector, InputMask):
-        return detector
-    start, stop = config.train.penalty_start, config.train.penalty_stop
-    mask = replace(detector.mask, start=start, stop=stop, cooling=_MASK_COOLING * config.updates)
-    return replace(detector, mask=mask)
+    """The detector with the schedules of its variant, if it has any, fitted to the training."""
+    return detector.fitted(config.train, config.updates) if isinstance(detector, Scheduled) else detector
 
 
 def _check_distinct(name: str, values: tuple[str, ...]) -> None:

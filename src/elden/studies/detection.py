@@ -30,6 +30,7 @@ from elden.graphs.evaluate import Scored, convert, time_scores
 from elden.graphs.gradient import Gradient
 from elden.provenance import provenance
 from elden.studies.config import LEVELS, DetectConfig, Row, method_rows
+from elden.studies.errors import StudyError
 from elden.studies.folder import RunFolder, write_csv, write_json
 from elden.studies.measuring import (
     all_transitions,
@@ -110,7 +111,7 @@ def detect(
 
     Raises:
         OutOfTimeError: The deadline has passed; call again to go on.
-        ValueError: Data of another world, a folder of another run, too few held-out episodes.
+        StudyError: Data of another world, a folder of another run, too few held-out episodes.
     """
     began = time.perf_counter()
     rows = method_rows(config) if rows is None else tuple(rows)
@@ -141,13 +142,16 @@ def detect(
 
 def _collect(world: World, config: DetectConfig, progress: Progress | None) -> Dataset:
     tell = None if progress is None else lambda done, total: progress("collecting transitions", done, total)
-    return collect(world, CollectConfig(transitions=config.transitions), progress=tell)
+    try:
+        return collect(world, CollectConfig(transitions=config.transitions), progress=tell)
+    except ValueError as error:
+        raise StudyError(str(error)) from None
 
 
 def _check_world(world: World, dataset: Dataset) -> None:
     wanted = plain(world_card(world))
     if dataset.card.get("world") != wanted:
-        raise ValueError(f"the data are of {dataset.card.get('world')}, but the world is {wanted}; they must be equal")
+        raise StudyError(f"the data are of {dataset.card.get('world')}, but the world is {wanted}; they must be equal")
     meanings = {
         "factors": (dataset.factors, world.factors),
         "actions": (dataset.action_names, world.action_names),
@@ -155,7 +159,7 @@ def _check_world(world: World, dataset: Dataset) -> None:
     }
     for name, (theirs, ours) in meanings.items():
         if theirs != ours:
-            raise ValueError(f"the data have other {name} than {world.name} has now; collect them anew")
+            raise StudyError(f"the data have other {name} than {world.name} has now; collect them anew")
 
 
 def _description(world: World, config: DetectConfig, rows: Sequence[Row], dataset: Dataset) -> dict[str, object]:
@@ -275,7 +279,8 @@ class _Study:
         seeds = measure_levels(scored.scores, beside.scores, changed, row.detector, self.layout, self.held, self.config)
         first = seeds[0][level]
         here = convert(scored.scores[0], self.layout, sources, *LEVELS[level])
-        threshold = first.measures.threshold if math.isfinite(first.measures.threshold) else first.auto_threshold
+        best = first.between.threshold
+        threshold = best if math.isfinite(best) else first.between.auto_threshold
         result = RowResult(
             row=row,
             seeds=seeds,

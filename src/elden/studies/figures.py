@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +11,17 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key, UInt8
 
 from elden.dynamics.training import Transitions
+from elden.factors import Factors
 from elden.graphs.metrics import edge_mask
+from elden.graphs.thresholds import automatic
 from elden.studies.config import LEVELS, Level
-from elden.studies.measuring import Held
+from elden.studies.measuring import Held, entities_changed
 from elden.studies.results import RowResult, slug
 from elden.viewing import EdgeCount, edge_breakdown, episode_strip, graph_heatmap, save, score_histogram
 from elden.worlds.base import Transition, World, WorldState
 from elden.worlds.pictures import draw
+
+_Score: TypeAlias = Callable[[Transitions], Float[np.ndarray, "step dst src"]]
 
 _STEPS = 8
 _MOST_TYPES = 24
@@ -30,7 +35,7 @@ def draw_row(
     result: RowResult,
     held: Held,
     scores: Float[np.ndarray, "time dst src"],
-    score_episode: Callable[[Transitions], Float[np.ndarray, "step dst src"]],
+    score_episode: _Score,
 ) -> None:
     """All figures of one row, for its first seed: heat map, histogram, breakdown by type of edge, and an episode.
 
@@ -47,7 +52,7 @@ def draw_row(
     dst, src = LEVELS[level]
     truth, mask = held.truth(factors, level), edge_mask(factors, dst, src)
     first = result.seeds[0][level]
-    best, auto = first.measures.threshold, first.auto_threshold
+    best, auto = first.between.threshold, first.between.auto_threshold
     names = factors.source_names(dst)[:-1], factors.source_names(src)
     title = f"{world.name}, {name}"
     if truth[:, mask].any() and np.isfinite(scores).all():
@@ -57,7 +62,7 @@ def draw_row(
         save(histogram, media / f"{slug(name)}-histogram.png")
     if result.breakdown.types:
         save(edge_breakdown(_counts(result), f"{title}: what was found"), media / f"{slug(name)}-edges.png")
-    _draw_strip(media / f"{slug(name)}-episode.png", world, result, score_episode)
+    _draw_strip(media / f"{slug(name)}-episode.png", world, result, held, score_episode)
 
 
 def _counts(result: RowResult) -> list[EdgeCount]:
@@ -65,36 +70,37 @@ def _counts(result: RowResult) -> list[EdgeCount]:
     return [EdgeCount(f"{row.event}: {row.src} → {row.dst}", row.positives, row.found) for row in rows]
 
 
-def _draw_strip(
-    path: Path,
-    world: World,
-    result: RowResult,
-    score_episode: Callable[[Transitions], Float[np.ndarray, "step dst src"]],
-) -> None:
+def _draw_strip(path: Path, world: World, result: RowResult, held: Held, score_episode: _Score) -> None:
     """The graphs of the steps of one episode in which most depends on something else."""
     states, played = _play(world, jax.random.key(0))
     factors = world.factors
     truth = np.asarray(factors.reduce_graph(played.graph))
     mask = edge_mask(factors, "entity", "entity")
-    steps = _liveliest(truth[:, mask])
-    scores = score_episode(Transitions(played.obs, played.action, played.next_obs))
-    level: Level = "entity" if "entity" in result.seeds[0] else next(iter(result.seeds[0]))
     figure = episode_strip(
         truth,
-        scores,
-        result.seeds[0][level].auto_threshold,
+        score_episode(Transitions(played.obs, played.action, played.next_obs)),
+        _entity_threshold(factors, result, held, score_episode),
         factors.entity_names,
         factors.source_names("entity"),
         [world.action_names[action] for action in played.action.tolist()],
-        [
-            draw(world.scene(jax.tree.map(lambda leaf, step=step: leaf[step], states)), _TILE)
-            for step in range(len(truth))
-        ],
-        steps,
+        [_picture(world, states, step) for step in range(len(truth))],
+        _liveliest(truth[:, mask]),
         ~mask,
         f"{world.name}, {result.row.name}: an episode, at the automatic threshold",
     )
     save(figure, path)
+
+
+def _entity_threshold(factors: Factors, result: RowResult, held: Held, score_episode: _Score) -> float:
+    """The automatic threshold of the scores between entities.
+
+    Where these were not measured it comes from the held-out transitions, of whose true graphs it sees nothing.
+    """
+    if "entity" in result.seeds[0]:
+        return result.seeds[0]["entity"].between.auto_threshold
+    changed = entities_changed(factors, held.transitions)
+    mask = edge_mask(factors, "entity", "entity")
+    return automatic(score_episode(held.transitions), changed, mask, result.row.detector.threshold_rule)
 
 
 def _picture(world: World, states: WorldState, step: int) -> UInt8[np.ndarray, "height width 3"]:
@@ -108,9 +114,17 @@ def _liveliest(truth: Bool[np.ndarray, "time edge"]) -> list[int]:
     return sorted(order.tolist())
 
 
-@partial(jax.jit, static_argnums=0)
 def _play(world: World, key: Key[Array, ""]) -> tuple[WorldState, Transition]:
-    """The states and transitions of one scripted episode."""
+    """The states and transitions of one scripted episode, up to its end."""
+    states, transitions = _play_on(world, key)
+    length = int(np.argmax(transitions.done)) + 1
+    episode: tuple[WorldState, Transition] = jax.tree.map(lambda leaf: leaf[:length], (states, transitions))
+    return episode
+
+
+@partial(jax.jit, static_argnums=0)
+def _play_on(world: World, key: Key[Array, ""]) -> tuple[WorldState, Transition]:
+    """The same for as many steps as an episode can have, even where it ends before."""
     reset_key, key = jax.random.split(key)
 
     def step(state: WorldState, time: Array) -> tuple[WorldState, tuple[WorldState, Transition]]:

@@ -18,12 +18,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from elden.data.plain import differences, plain
+from elden.studies.errors import StudyError
 from elden.studies.events import EventWriter
 
 _CONFIG, _METRICS, _SUMMARY = "config.json", "metrics.jsonl", "summary.json"
 
 
-class OtherRunError(ValueError):
+class OtherRunError(StudyError):
     """A folder holds a run with other settings."""
 
 
@@ -39,7 +40,7 @@ class RunFolder:
 
         Raises:
             OtherRunError: The folder holds a run with other settings.
-            ValueError: It holds files, but no run.
+            StudyError: It holds files, but no run.
         """
         self.path = path
         wanted = plain(config)
@@ -47,7 +48,7 @@ class RunFolder:
         if file.exists():
             _check_same(path, _read(file), wanted)
         elif path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise ValueError(f"{path} holds something else than a run; choose a new or an empty folder")
+            raise StudyError(f"{path} holds something else than a run; choose a new or an empty folder")
         path.mkdir(parents=True, exist_ok=True)
         for name in ("checkpoints", "media", "tables"):
             (path / name).mkdir(exist_ok=True)

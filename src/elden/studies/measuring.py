@@ -28,6 +28,7 @@ from elden.graphs.metrics import (
 )
 from elden.graphs.thresholds import Rule, automatic
 from elden.studies.config import LEVELS, DetectConfig, Level
+from elden.studies.errors import StudyError
 from elden.worlds.labels import RuleBook, event_type
 
 
@@ -57,21 +58,21 @@ def held_out(dataset: Dataset, episodes: int) -> Held:
     """The first held-out episodes, each without its last transition.
 
     Raises:
-        ValueError: There are fewer episodes, or nothing is left of them.
+        StudyError: There are fewer episodes, or nothing is left of them.
     """
     split = dataset.held_out
     if split.graph is None or split.events is None:
-        raise ValueError("the held-out part of the data has no true graphs, so nothing can be measured on it")
+        raise StudyError("the held-out part of the data has no true graphs, so nothing can be measured on it")
     numbers = np.unique(split.episode)
     if len(numbers) < episodes:
-        raise ValueError(
+        raise StudyError(
             f"eval_episodes={episodes} given, but the data hold out {len(numbers)} episodes only; collect more"
             " transitions, hold out a larger share of them, or measure fewer episodes"
         )
     last = np.append(split.episode[1:] != split.episode[:-1], True)
     chosen = np.flatnonzero((split.episode <= numbers[episodes - 1]) & ~last)
     if not len(chosen):
-        raise ValueError("every held-out episode has one transition only, and the last of each is left out")
+        raise StudyError("every held-out episode has one transition only, and the last of each is left out")
     return Held(_transitions(split, chosen), split.graph[chosen], split.events[chosen], episodes)
 
 
@@ -107,7 +108,8 @@ class Between:
         threshold: The threshold of that F1.
         average_precision: As in `Measures`.
         positive_rate: Share of these edges that are dependencies.
-        auto_f1: F1 at the threshold that unlabelled data suggest.
+        auto_threshold: The threshold that unlabelled training data suggest for these edges.
+        auto_f1: F1 at that threshold.
     """
 
     roc_auc: float
@@ -115,6 +117,7 @@ class Between:
     threshold: float
     average_precision: float
     positive_rate: float
+    auto_threshold: float
     auto_f1: float
 
 
@@ -156,10 +159,10 @@ def measure_level(
         truth: Their true graphs.
         unlabelled: Scores of training transitions, from which the automatic threshold comes.
         changed: In which of these the entity of each destination changed.
-        mask: The edges between different nodes, from which the automatic threshold comes.
+        mask: The edges between different nodes.
         rule: How the automatic threshold comes from them.
     """
-    threshold = automatic(unlabelled, changed, mask, rule)
+    threshold, threshold_between = (automatic(unlabelled, changed, mask, rule, own) for own in (True, False))
     some, true = scores[:, mask], truth[:, mask]
     best = best_f1(some, true)
     between = Between(
@@ -168,7 +171,8 @@ def measure_level(
         threshold=best.threshold,
         average_precision=average_precision(some, true),
         positive_rate=float(true.mean()),
-        auto_f1=f1_at(some, true, threshold).f1,
+        auto_threshold=threshold_between,
+        auto_f1=f1_at(some, true, threshold_between).f1,
     )
     every = np.ones_like(mask)
     return LevelResult(measure(scores, truth, every), threshold, f1_at(scores, truth, threshold).f1, between)
@@ -202,8 +206,8 @@ class Breakdown:
     """Which dependencies one model finds and which it misses, at its best threshold.
 
     Attributes:
-        edges: One row for each edge.
-        types: One row for each edge between different nodes and type of event that switches it on.
+        edges: One row for each edge between different nodes.
+        types: One row for each such edge and type of event that switches it on.
     """
 
     edges: list[EdgeRow]
@@ -226,7 +230,7 @@ def break_down(
     of_event = np.asarray(factors.reduce_graph(switched, dst=dst, src=src))
     kinds = [event_type(event) for event in book.events]
     types = type_table(scores, truth, mask, threshold, held.events, of_event, kinds, *names)
-    return Breakdown(edge_table(scores, truth, np.ones_like(mask), threshold, *names), types)
+    return Breakdown(edge_table(scores, truth, mask, threshold, *names), types)
 
 
 def edge_rows(rows: Sequence[EdgeRow]) -> list[Mapping[str, object]]:

@@ -45,8 +45,8 @@ _PRESETS: dict[str, _Settings] = {
             "features": (32, 32),
             "mlp": (32, 32),
             "heads": 2,
-            "updates": 1500,
-            "segment": 150,
+            "updates": 3000,
+            "segment": 300,
             "learning_rate": 1e-3,
             "seeds": 2,
             "transitions": 40_000,
@@ -57,12 +57,17 @@ _PRESETS: dict[str, _Settings] = {
 }
 
 
-def preset(name: str, world: str) -> DetectConfig:
+def preset(name: str, world: str, continuous: bool = False) -> DetectConfig:
     """The settings of a preset for a world.
 
     `paper` is the paper's table "Parameters of the dynamics model training", with the λ that its Table 2 finds best for
     the world (10⁻³ where the paper says nothing). `quick` takes smaller networks whose children are entities, and few
     updates.
+
+    Args:
+        name: Which preset.
+        world: Name of the world.
+        continuous: Whether no variable of it is discrete; then there is nothing to mix, and no mixup.
 
     Raises:
         ValueError: There is no such preset.
@@ -70,4 +75,5 @@ def preset(name: str, world: str) -> DetectConfig:
     if name not in _PRESETS:
         raise ValueError(f"no preset {name!r}; {nearest_names(name, _PRESETS)}")
     settings = _PRESETS[name]
-    return DetectConfig().changed(**{**settings.common, **settings.of_world.get(world, {})})
+    mixup: _Changes = {"mixup": 0.0} if continuous else {}
+    return DetectConfig().changed(**{**settings.common, **mixup, **settings.of_world.get(world, {})})

@@ -15,7 +15,7 @@ from elden.studies.folder import write_json, write_text
 from elden.studies.paper import METRICS, TABLE_2, paper_cells, paper_points, row_name
 from elden.studies.presets import preset
 from elden.studies.results import Detection
-from elden.studies.tables import cells_of, comparison_table, detection_table, level_words
+from elden.studies.tables import cells_of, comparison_table, detection_tables, level_words
 from elden.viewing import Cell, LambdaPoint, Table, lambda_curve, markdown_table, method_bars, save
 from elden.worlds.registry import make, nearest_names
 
@@ -121,9 +121,10 @@ def reproduce(
     table = TABLES[name]
     plans = []
     for world in worlds:
-        config = preset(preset_name, world).changed(**(changes or {}))
+        made = make(world)
+        config = preset(preset_name, world, made.factors.continuous).changed(**(changes or {}))
         config = config if table == "table1" else config.changed(methods=("gradient",))
-        plans.append((make(world), config, table_rows(table, config)))
+        plans.append((made, config, table_rows(table, config)))
     detections = tuple(
         detect(
             world,
@@ -173,11 +174,11 @@ def _write(reproduction: Reproduction, out: Path, command: str | None, figures: 
     origin = provenance(command)
     parts = [markdown_table(reproduction.table(level)) for level in reproduction.levels()]
     for detection in reproduction.detections:
-        parts += [markdown_table(detection_table(detection, level)) for level in detection.config.granularity]
+        parts += map(markdown_table, detection_tables(detection))
     parts.append(
-        "All edges count, those from a node to itself included, as in the paper; *others* are the edges between"
-        " different nodes only. *best F1* has the threshold that suits the measured episodes best, *automatic F1* one"
-        " from unlabelled training data; *cost* is the time for one transition over that of `gradient`.\n\n"
+        "The first tables count all edges, those from a node to itself included, as the paper does. *best F1* has the"
+        " threshold that suits the measured episodes best, *automatic F1* one from unlabelled training data; *cost* is"
+        " the time for one transition over that of `gradient`.\n\n"
         + f"Made by `{origin['command']}` on {origin['device']}, {origin['date']}."
     )
     write_text(out / "table.md", "\n\n".join(parts) + "\n")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
 
 from elden.studies.config import Level
 from elden.studies.paper import METRICS
@@ -15,48 +16,51 @@ _WORDS: Mapping[Level, str] = {
 }
 
 
-_MEASURES: Mapping[str, str] = {
-    "roc_auc": "ROC-AUC",
-    "f1": "best F1",
-    "auto_f1": "automatic F1",
-    "roc_auc_between": "ROC-AUC, others",
-    "f1_between": "best F1, others",
-    "auto_f1_between": "automatic F1, others",
-}
-"""Columns; *others* are the edges between different nodes."""
+Edges: TypeAlias = Literal["all", "between"]
+"""All edges, or only those between different nodes."""
+
+EDGES: tuple[Edges, ...] = ("all", "between")
+
+_MEASURES: Mapping[str, str] = {"roc_auc": "ROC-AUC", "f1": "best F1", "auto_f1": "automatic F1"}
 
 
-def detection_table(detection: Detection, level: Level | None = None) -> Table:
+def detection_table(detection: Detection, level: Level | None = None, edges: Edges = "all") -> Table:
     """One row for each method: mean ± standard error over seeds.
 
     Args:
         detection: The results.
         level: At which granularity; None takes the first.
+        edges: Which edges count.
     """
     level = detection.config.level if level is None else level
-    columns = ("method", *_MEASURES.values(), "cost")
-    rows = []
-    for result in detection.rows:
-        numbers = result.statistics(level)
-        rows.append(
-            (
-                result.row.name,
-                *(format_value(*numbers[name], digits=3) for name in _MEASURES),
-                f"{result.relative_cost:.2g}×",
-            )
+    suffix = "" if edges == "all" else "_between"
+    numbers = [result.statistics(level) for result in detection.rows]
+    rows = [
+        (
+            result.row.name,
+            *(format_value(*known[name + suffix], digits=3) for name in _MEASURES),
+            f"{result.relative_cost:.2g}×",
         )
+        for result, known in zip(detection.rows, numbers, strict=True)
+    ]
     bold = {
         (place, column)
         for column, name in enumerate(_MEASURES, 1)
-        for place in _best([result.statistics(level)[name][0] for result in detection.rows])
+        for place in _best([known[name + suffix][0] for known in numbers])
     }
     seeds, episodes = detection.config.seeds, detection.config.eval_episodes
-    rates = detection.rows[0].statistics(level)
+    rate = numbers[0]["positive_rate" + suffix][0]
+    counted = "all edges" if edges == "all" else "edges between different nodes"
     title = (
-        f"{detection.world.name}: dependencies {_WORDS[level]}, {seeds} seed(s), {episodes} unseen episodes;"
-        f" {rates['positive_rate'][0]:.1%} of all edges are on, {rates['positive_rate_between'][0]:.1%} of others"
+        f"{detection.world.name}, {counted} {_WORDS[level]}: {rate:.1%} are on;"
+        f" {seeds} seed(s), {episodes} unseen episodes"
     )
-    return Table(title, columns, tuple(rows), frozenset(bold))
+    return Table(title, ("method", *_MEASURES.values(), "cost"), tuple(rows), frozenset(bold))
+
+
+def detection_tables(detection: Detection) -> list[Table]:
+    """The tables of every level, with all edges and with those between different nodes."""
+    return [detection_table(detection, level, edges) for level in detection.config.granularity for edges in EDGES]
 
 
 def cells_of(detections: Sequence[Detection], level: Level | None = None) -> list[Cell]:

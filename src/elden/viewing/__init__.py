@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         lambda_curve,
         markdown_table,
         method_bars,
-        method_table,
         rich_table,
         score_histogram,
     )
@@ -38,7 +37,6 @@ _HOMES = {
     "lambda_curve": "tables",
     "markdown_table": "tables",
     "method_bars": "tables",
-    "method_table": "tables",
     "outcomes": "graphs",
     "own_past": "graphs",
     "rich_table": "tables",
@@ -58,7 +56,6 @@ __all__ = [
     "lambda_curve",
     "markdown_table",
     "method_bars",
-    "method_table",
     "outcomes",
     "own_past",
     "rich_table",

@@ -99,39 +99,6 @@ def format_value(mean: float | int | None, error: float | int | None = None, dig
     return f"{mean:.{digits}f} ± {error:.{digits}f}"
 
 
-def method_table(
-    cells: Sequence[Cell],
-    metric_names: Mapping[str, str],
-    title: str,
-    lower_is_better: Collection[str] = (),
-    digits: int = 2,
-) -> Table:
-    """Methods down, every metric of every world across, the best of each column bold.
-
-    Args:
-        cells: The numbers.
-        metric_names: The metrics to show, in order, and what to call them.
-        title: Title of the table.
-        lower_is_better: Metrics of which the least is the best.
-        digits: Digits after the point; methods that agree in them are equally good.
-    """
-    found = _lookup(cells, metric_names)
-    worlds, methods = _distinct(cell.world for cell in cells), _distinct(cell.method for cell in cells)
-    heads = [(world, metric) for world in worlds for metric in metric_names]
-    rows, bold = [], set()
-    for method in methods:
-        shown = [found.get((world, method, metric)) for world, metric in heads]
-        words = (MISSING if cell is None else format_value(cell.mean, cell.error, digits) for cell in shown)
-        rows.append((method, *words))
-    for column, (world, metric) in enumerate(heads, 1):
-        sign = -1 if metric in lower_is_better else 1
-        given = {i: found.get((world, method, metric)) for i, method in enumerate(methods)}
-        marks = {i: sign * round(float(cell.mean), digits) for i, cell in given.items() if cell is not None}
-        bold |= {(i, column) for i, mark in marks.items() if mark == max(marks.values())}
-    names = tuple(f"{world} {metric_names[metric]}" for world, metric in heads)
-    return Table(title, ("method", *names), tuple(rows), frozenset(bold))
-
-
 def markdown_table(table: Table) -> str:
     """The table for a Markdown page, bold cells in stars; the title is a bold line above it."""
 
