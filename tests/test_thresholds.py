@@ -129,4 +129,4 @@ def test_own_edges_of_what_did_not_change_are_asked_for() -> None:
     assert f1_at(scores.ravel(), truth.ravel(), together).f1 > best - 0.05
     assert f1_at(scores.ravel(), truth.ravel(), alone).f1 < best - 0.1
     assert automatic(scores, changed, mask, "change", own=True) == together
-    assert automatic(scores, changed, mask, "otsu", own=True) == otsu_threshold(scores)
+    assert automatic(scores, changed, mask, "otsu", own=True) == otsu_threshold(scores[:, mask])

@@ -42,7 +42,8 @@ def automatic(
     """
     if rule == "change":
         return change_threshold(scores, changed, mask, own)
-    return otsu_threshold(scores if own else scores[:, mask])
+    # Own edges would only add a heap of their own to the scores that are to be cut in two.
+    return otsu_threshold(scores[:, mask])
 
 
 def change_threshold(
