@@ -1,8 +1,9 @@
 """Tables 1 and 2 for one world, with several processes on one GPU.
 
-Networks this small leave a GPU mostly idle, so methods are trained at the same time, each in a process of its own; they
-share a folder of models, and the tables are then made from it, one after the other, so that costs can be compared.
-With NVIDIA's multi-process service the processes run truly side by side; it is started if it is there.
+Networks this small leave a GPU mostly idle, so Table 1's methods are trained at the same time, each in a process of its
+own; they share a folder of models, and the table is then made from it alone, so that costs can be compared. Table 2
+comes last: it finds two of its rows among those models and trains the others. With NVIDIA's multi-process service the
+processes run truly side by side; it is started if it is there.
 
     python benchmarks/tables.py --world carwash --out runs/tables/carwash
 
@@ -24,7 +25,7 @@ import tyro
 from elden.graphs.registry import DETECTORS
 
 SHARED = ("gradient", "attention", "pcmi-sampled", "intervention")
-"""Methods whose models Table 2 trains."""
+"""Methods that read the same models, which are trained once for all of them."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Args:
     out: Path = Path("runs/tables")
     """Folder for models, logs and both tables."""
     tables: tuple[str, ...] = ("table1", "table2")
-    """Which tables; without table2 only the values of λ that table1 needs are trained."""
+    """Which tables."""
     options: str = ""
     """Further options of `elden reproduce`, as one word: --options="--precision bfloat16"."""
     time_limit_s: float | None = None
@@ -52,13 +53,13 @@ class Args:
 
 
 def trainings(args: Args) -> dict[str, list[str]]:
-    """A command for each process that trains."""
-    alone = [name for name in DETECTORS if name not in SHARED]
-    jobs: dict[str, tuple[str, ...]] = {name: ("table1", "--methods", name) for name in alone}
-    jobs["plain"] = ("table2",) if "table2" in args.tables else ("table1", "--methods", *SHARED)
+    """A command for each process that trains for Table 1."""
+    if "table1" not in args.tables:
+        return {}
+    jobs = {"plain": SHARED, **{name: (name,) for name in DETECTORS if name not in SHARED}}
     return {
-        name: args.command(table, args.out / "trainings" / name, *more, "--no-figures")
-        for name, (table, *more) in jobs.items()
+        name: args.command("table1", args.out / "trainings" / name, "--methods", *methods, "--no-figures")
+        for name, methods in jobs.items()
     }
 
 
@@ -84,7 +85,7 @@ def run_all(commands: dict[str, list[str]], logs: Path, deadline_s: float | None
 
 
 def main(args: Args) -> None:
-    """Train at the same time, then make the tables."""
+    """Train at the same time, then make the tables one after the other."""
     start_sharing()
     deadline_s = None if args.time_limit_s is None else time.monotonic() + args.time_limit_s
     failed = run_all(trainings(args), args.out / "logs", deadline_s)

@@ -233,9 +233,9 @@ PRODUCTS: dict[str, tuple[Product, str, tuple[int, ...], tuple[int, ...]]] = {
     "transpose_times": (products.transpose_times, "sji,sjk->sik", (2, 4, 3), (2, 4, 5)),
     "times_transpose": (products.times_transpose, "sij,skj->sik", (2, 3, 4), (2, 5, 4)),
     "pair_products": (products.pair_products, "chidb,chisb->chdsb", (2, 2, 3, 1, 4), (2, 2, 3, 5, 4)),
-    "pair_products-long": (products.pair_products, "chidb,chisb->chdsb", (1, 1, 18, 2, 2), (1, 1, 18, 3, 2)),
+    "pair_products-long": (products.pair_products, "chidb,chisb->chdsb", (1, 1, 66, 2, 2), (1, 1, 66, 3, 2)),
     "attended": (products.attended, "chdsb,chisb->chidb", (2, 2, 1, 5, 4), (2, 2, 3, 5, 4)),
-    "attended-long": (products.attended, "chdsb,chisb->chidb", (1, 1, 2, 19, 2), (1, 1, 2, 19, 2)),
+    "attended-long": (products.attended, "chdsb,chisb->chidb", (1, 1, 2, 70, 2), (1, 1, 2, 70, 2)),
     "attended_back": (products.attended_back, "chdsb,chidb->chisb", (2, 2, 4, 5, 4), (2, 2, 3, 4, 4)),
 }
 
@@ -259,3 +259,29 @@ def test_products_and_their_first_two_derivatives_are_those_of_einsum(name: str)
         got, expected = (jax.jit(jax.grad(partial(function, each), argnums=(0, 1)))(a, b) for each in (product, plain))
         for one, other in zip(got, expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("length", [1, 5, 70])
+def test_softmax_has_the_derivatives_of_softmax(length: int) -> None:
+    rng = np.random.default_rng(0)
+    logits, slope = (jnp.asarray(rng.normal(size=(2, length, 3)), jnp.float32) for _ in range(2))
+
+    def curved(function: Callable[..., Float[Array, "..."]], x: Float[Array, "..."]) -> Float[Array, ""]:
+        """Depends on the first derivative, so that its own is a second one."""
+        back = jax.grad(lambda x: jnp.sum(slope * function(x, 1) ** 2))(x)
+        return jnp.sum(back**2)
+
+    for function in (lambda f, x: f(x, 1), curved, jax.grad(curved, argnums=1)):
+        ours, theirs = (function(each, logits) for each in (products.softmax, jax.nn.softmax))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+    assert np.isfinite(products.softmax(logits * 1e4, 1)).all()
+
+
+def test_softmax_keeps_its_precision_in_half_precision() -> None:
+    rng = np.random.default_rng(0)
+    logits, slope = (jnp.asarray(rng.normal(size=(1, 12, 64)), jnp.bfloat16) for _ in range(2))
+    back = jax.vjp(lambda x: products.softmax(x, 1), logits)[1](slope)[0]
+    assert back.dtype == jnp.bfloat16
+    exact = jax.vjp(lambda x: jax.nn.softmax(x, 1), logits.astype(jnp.float32))[1](slope.astype(jnp.float32))[0]
+    # Half precision has eight bits; a sum of twelve in it would lose three more.
+    np.testing.assert_allclose(back.astype(jnp.float32), exact, atol=6e-3 * float(jnp.abs(exact).max()))

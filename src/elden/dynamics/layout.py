@@ -2,7 +2,7 @@
 
 The batch is the last axis of every array. Then each weight matrix multiplies one contiguous matrix `[feature, input ·
 batch]`, the few inputs that attend to each other are an outer axis, and everything that is done for each example alone
-runs along contiguous memory: no step of the network transposes anything, on the CPU or on a GPU.
+runs along contiguous memory. One transposition is left, from the inputs' own networks to those of the children.
 """
 
 from dataclasses import dataclass

@@ -2,17 +2,19 @@
 
 Left to itself, automatic differentiation transposes operands and results to and fro: a second derivative of a few
 layers then spends more time on moving than on multiplying. Each product here states its own derivatives, in the
-order of axes in which they are used, so that no derivative of any order moves anything.
+order of axes in which they are used, so that no derivative of any order transposes its operands.
 """
 
+from collections.abc import Callable
 from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-_UNROLL = 16
-"""Sums of up to this many products are written out: compilers then keep the batch as the innermost loop."""
+_UNROLL = 64
+"""Sums of up to this many terms are written out: compilers then keep the batch as the innermost loop. CPUs sum more of
+them in a loop; their compiler's own reductions over an axis that is not the last take twenty times as long."""
 
 Matrix = Float[Array, "*stack row column"]
 
@@ -60,15 +62,30 @@ PerPair = Float[Array, "child head dst src batch"]
 
 def _sum_products(a: Float[Array, "..."], b: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
     """`sum(a * b, axis)` with broadcasting, the axis being of equal length in both."""
-    length = a.shape[axis]
-    if length > _UNROLL:
-        return jnp.sum(a * b, axis=axis)
-    return _tree_sum(
-        [
-            jax.lax.index_in_dim(a, i, axis, keepdims=False) * jax.lax.index_in_dim(b, i, axis, keepdims=False)
-            for i in range(length)
-        ]
-    )
+
+    def term(i: int | Int[Array, ""]) -> Float[Array, "..."]:
+        one, other = (jax.lax.dynamic_index_in_dim(x, i, axis, keepdims=False) for x in (a, b))
+        product: Float[Array, "..."] = one * other
+        return product
+
+    return _sum_terms(term, a.shape[axis], lambda: jnp.sum(a * b, axis=axis))
+
+
+def _sum_terms(
+    term: Callable[[int | Int[Array, ""]], Float[Array, "..."]],
+    length: int,
+    otherwise: Callable[[], Float[Array, "..."]],
+) -> Float[Array, "..."]:
+    """The sum of so many terms, written out or in a loop, or by a reduction that gives the same."""
+    if length <= _UNROLL:
+        return _tree_sum([term(i) for i in range(length)])
+
+    def loop() -> Float[Array, "..."]:
+        total: Float[Array, "..."] = jax.lax.fori_loop(1, length, lambda i, total: total + term(i), term(0))
+        return total
+
+    total: Float[Array, "..."] = jax.lax.platform_dependent(cpu=loop, default=otherwise)
+    return total
 
 
 def _tree_sum(parts: list[Float[Array, "..."]]) -> Float[Array, "..."]:
@@ -83,8 +100,9 @@ def _tree_sum(parts: list[Float[Array, "..."]]) -> Float[Array, "..."]:
 def _materialised(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """The same array, which the CPU compiler may not fuse into what reads it.
 
-    It would compute every product of a pair anew for each of the values that the pair's weight is multiplied with. A
-    loop that never runs, on a condition that only the data can tell, stands in its way. GPUs need no such thing.
+    It would compute a sum of products anew wherever it is read: a pair's weight for each of the values that it
+    multiplies, a value for each of the three parts that are put on top of each other. A loop that never runs, on a
+    condition that only the data can tell, stands in its way. GPUs need no such thing.
     """
 
     def held(x: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -134,11 +152,12 @@ attended_back.defvjp(
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def spread_sum(x: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
     """The sum along an axis in every place of that axis; its derivative is the same function."""
-    if x.shape[axis] > _UNROLL:
-        total = jnp.sum(x, axis, keepdims=True)
-    else:
-        total = _tree_sum([jax.lax.index_in_dim(x, i, axis) for i in range(x.shape[axis])])
-    return jnp.broadcast_to(total, x.shape)
+
+    def term(i: int | Int[Array, ""]) -> Float[Array, "..."]:
+        part: Float[Array, "..."] = jax.lax.dynamic_index_in_dim(x, i, axis)
+        return part
+
+    return jnp.broadcast_to(_sum_terms(term, x.shape[axis], lambda: jnp.sum(x, axis, keepdims=True)), x.shape)
 
 
 spread_sum.defvjp(lambda x, axis: (spread_sum(x, axis), None), lambda axis, _, g: (spread_sum(g, axis),))
@@ -148,9 +167,14 @@ spread_sum.defvjp(lambda x, axis: (spread_sum(x, axis), None), lambda axis, _, g
 def softmax(logits: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
     """Softmax along an axis, computed in float32 whatever the type of the logits."""
     exact = logits.astype(jnp.float32)
-    slices = [jax.lax.index_in_dim(exact, i, axis) for i in range(exact.shape[axis])]
-    powers = jnp.exp(exact - reduce(jnp.maximum, slices))
+    powers = jnp.exp(exact - _largest(exact, axis))
     return _materialised((powers / spread_sum(powers, axis)).astype(logits.dtype))
+
+
+def _largest(x: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
+    if x.shape[axis] > _UNROLL:
+        return jnp.max(x, axis, keepdims=True)
+    return reduce(jnp.maximum, [jax.lax.index_in_dim(x, i, axis) for i in range(x.shape[axis])])
 
 
 def _softmax_forward(logits: Float[Array, "..."], axis: int) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
