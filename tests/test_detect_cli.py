@@ -199,7 +199,7 @@ def test_detect_end_to_end(capsys: pytest.CaptureFixture[str], tmp_path: Path, d
 def test_data_of_another_world_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, data: Path) -> None:
     code, _, error = run(capsys, "detect", "carwash", *SMALL, "--data", str(data), "--out", str(tmp_path / "run"))
     assert code == 2
-    assert "the data are of {'name': 'thawing'" in error
+    assert "the data are of another world (name was 'thawing', now 'carwash'" in error
 
 
 def test_a_folder_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, data: Path) -> None:

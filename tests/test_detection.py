@@ -127,7 +127,7 @@ def test_the_table_of_a_world(finished: tuple[Detection, Path]) -> None:
     assert "±" in table.rows[0][1]
     assert table.rows[0][-1] == "1×"
     between = detection_table(finished[0], edges="between")
-    assert "between different nodes" in between.title
+    assert "self-edges left out" in between.title
     assert between.rows[0][1] != table.rows[0][1]
 
 
@@ -155,7 +155,7 @@ def test_a_folder_of_another_run_is_refused(finished: tuple[Detection, Path], tm
 
 
 def test_data_of_another_world_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"the data are of .*max_steps': 20.* they must be equal"):
+    with pytest.raises(ValueError, match=r"the data are of another world \(.*max_steps was 20"):
         detect(elden.make("thawing", max_steps=10), TINY, dataset=data())
 
 

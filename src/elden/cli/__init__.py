@@ -37,6 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"elden: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # what reads our output has had enough
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (Python writes to it once more when it ends)
+        return 0
     except KeyboardInterrupt:
         print("elden: interrupted", file=sys.stderr)
         return 130

@@ -101,7 +101,8 @@ class StudyOptions:
     """Folder where trained models are kept, under the run folder if none is given. Studies that share it train no model
     twice: tables 1 and 2, or several processes with different --methods on one GPU."""
     time_limit_s: float | None = None
-    """Stop training after so many seconds and keep what was done, with exit code 75; the same command then goes on."""
+    """Stop training after so many seconds and keep what was done, with exit code 75; the same command then goes on.
+    Looked at between segments: allow for compiling."""
     figures: bool = True
     """Draw figures."""
 
@@ -191,6 +192,9 @@ def stopping(console: Console) -> Iterator[None]:
     except OutOfTimeError as stop:
         console.print(f"{stop}; what was done is kept, and the same command goes on from there")
         raise SystemExit(STOPPED) from None
+    except KeyboardInterrupt:
+        console.print("interrupted; what was done is kept, and the same command goes on from there")
+        raise
 
 
 @contextmanager

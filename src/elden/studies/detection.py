@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from elden.data import CollectConfig, Dataset, Split, collect
-from elden.data.plain import plain
+from elden.data.plain import differences, plain
 from elden.dynamics.layout import Layout
 from elden.dynamics.runs import Deadline, Run, StoredModel, Trained, Training
 from elden.dynamics.training import Model, Trainer, Transitions
@@ -150,8 +150,8 @@ def _collect(world: World, config: DetectConfig, progress: Progress | None) -> D
 
 def _check_world(world: World, dataset: Dataset) -> None:
     wanted = plain(world_card(world))
-    if dataset.card.get("world") != wanted:
-        raise StudyError(f"the data are of {dataset.card.get('world')}, but the world is {wanted}; they must be equal")
+    if changed := differences(dataset.card.get("world"), wanted):
+        raise StudyError(f"the data are of another world ({changed}); collect data of this one")
     meanings = {
         "factors": (dataset.factors, world.factors),
         "actions": (dataset.action_names, world.action_names),

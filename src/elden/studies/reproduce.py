@@ -49,8 +49,8 @@ class Reproduction:
 
     @property
     def settings(self) -> str:
-        """The settings in words: the preset, and what differs from it."""
-        changed = ", ".join(f"{name}={_short(value)}" for name, value in self.changes.items())
+        """The settings in words: the preset, and what differs from it; the methods are the rows."""
+        changed = ", ".join(f"{name}={_short(value)}" for name, value in self.changes.items() if name != "methods")
         return f"preset {self.preset}" + (f" with {changed}" if changed else "")
 
     @property
