@@ -169,6 +169,7 @@ def test_a_mixed_example_counts_for_its_larger_part() -> None:
     np.testing.assert_allclose(masses[seen], errors[seen] ** 0.5, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_runs_with_priorities_side_by_side_are_runs_one_by_one() -> None:
     data = one_surprise()
     runs = (Run(0, mixup=0.0), Run(1, mixup=0.0))

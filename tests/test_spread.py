@@ -44,6 +44,7 @@ def test_no_more_devices_than_runs() -> None:
     assert Spread.here(7) == Spread(7, jax.local_device_count()) == Spread(7, 2)
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training(TRAINER, tuple(Run(seed, 0.1) for seed in range(3)), random_transitions(LAYOUT, 32), 6)
     spread = training.finish()

@@ -279,6 +279,7 @@ RUNS = (Run(0, 0.0, 1.0), Run(1, 0.0, 0.1), Run(0, 0.5, 1.0), Run(1, 1.0, 0.1))
 FORKED = Trainer(small_layout(), replace(FAST, penalty_start=4, penalty_stop=6))
 
 
+@pytest.mark.slow
 def test_the_shared_beginning_of_runs_changes_nothing() -> None:
     """Each run alone gives the same parameters, to the rounding of batched products, wherever segments end."""
     data = learnable()
