@@ -25,7 +25,7 @@ from elden.graphs.registry import DETECTORS
 from elden.studies.config import DetectConfig, method_rows
 from elden.studies.detection import detect, groups_of
 from elden.studies.folder import OtherRunError, RunFolder
-from elden.studies.measuring import entities_changed, held_out, measure_level, sample
+from elden.studies.measuring import entities_changed, held_out, measure_level, sample, self_edges_alone
 from elden.studies.paper import METRICS, TABLE_1, TABLE_2, paper_cells, row_name
 from elden.studies.presets import preset
 from elden.studies.reproduce import reproduce, table_rows
@@ -122,10 +122,12 @@ def test_the_folder_has_all_its_parts(finished: tuple[Detection, Path]) -> None:
 
 def test_the_table_of_a_world(finished: tuple[Detection, Path]) -> None:
     table = detection_table(finished[0])
-    assert [row[0] for row in table.rows] == ["gradient", "attention"]
+    assert [row[0] for row in table.rows] == ["gradient", "attention", "(self-edges alone)"]
+    assert table.rows[-1][2:] == (f"{finished[0].self_edges_alone['entity'][1]:.3f}",) * 2 + ("–",)
     assert table.columns == ("method", "ROC-AUC", "best F1", "automatic F1", "cost")
     assert "±" in table.rows[0][1]
     assert table.rows[0][-1] == "1×"
+    assert all(place < 2 for place, _ in table.bold)
     between = detection_table(finished[0], edges="between")
     assert "self-edges left out" in between.title
     assert between.rows[0][1] != table.rows[0][1]
@@ -259,6 +261,19 @@ def test_measures_by_hand() -> None:
     # What did not change is caused by itself, and the own edges of the second entity score 0.1.
     assert result.auto_threshold == pytest.approx(0.1)
     assert result.auto_f1 == pytest.approx(12 / 18)
+
+
+def test_self_edges_alone() -> None:
+    """What a graph of self-edges is worth: they are nearly always on, and all other edges are missed."""
+    held = held_out(data(), 4)
+    factors = thawing().factors
+    truth = held.truth(factors, "entity")
+    own = truth[:, np.arange(4), np.arange(4)].sum()
+    auc, f1 = self_edges_alone(factors, held, "entity")
+    assert f1 == pytest.approx(2 * own / (own + 4 * len(truth) - own + truth.sum()))
+    negatives = truth.size - truth.sum()
+    assert auc == pytest.approx(0.5 * (1 + own / truth.sum() - (4 * len(truth) - own) / negatives))
+    assert f1 > 0.7
 
 
 def test_entities_that_changed() -> None:

@@ -40,6 +40,7 @@ from elden.studies.measuring import (
     held_out,
     measure_levels,
     sample,
+    self_edges_alone,
     type_rows,
 )
 from elden.studies.models import ModelStore, Recipe
@@ -131,6 +132,7 @@ def detect(
         config=config,
         rows=results,
         groups={group.name: trained for group, trained in groups.items()},
+        self_edges_alone={level: self_edges_alone(world.factors, study.held, level) for level in config.granularity},
         num_transitions=study.held.graph.shape[0],
         wall_s=time.perf_counter() - began,
         origin=provenance(command),

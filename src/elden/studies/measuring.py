@@ -178,6 +178,18 @@ def measure_level(
     return LevelResult(measure(scores, truth, every), threshold, f1_at(scores, truth, threshold).f1, between)
 
 
+def self_edges_alone(factors: Factors, held: Held, level: Level) -> tuple[float, float]:
+    """ROC-AUC and F1 over all edges of a graph that has the edges from a node to itself and no others.
+
+    Most of them are on at every step, so this is what a detector must beat before its numbers over all edges say
+    anything.
+    """
+    dst, src = LEVELS[level]
+    truth = held.truth(factors, level)
+    scores = np.broadcast_to((~edge_mask(factors, dst, src)).astype(np.float32), truth.shape)
+    return roc_auc(scores, truth), f1_at(scores, truth, 1.0).f1
+
+
 def measure_levels(
     scores: Float[np.ndarray, "run time dst src"],
     unlabelled: Float[np.ndarray, "run other dst src"],

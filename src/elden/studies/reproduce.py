@@ -15,7 +15,7 @@ from elden.studies.folder import write_json, write_text
 from elden.studies.paper import METRICS, TABLE_2, paper_cells, paper_points, row_name
 from elden.studies.presets import preset
 from elden.studies.results import Detection
-from elden.studies.tables import cells_of, comparison_table, detection_tables, level_words
+from elden.studies.tables import cells_of, comparison_table, detection_tables, level_words, self_edge_cells
 from elden.viewing import Cell, LambdaPoint, Table, lambda_curve, markdown_table, method_bars, save
 from elden.worlds.registry import make, nearest_names
 
@@ -70,7 +70,8 @@ class Reproduction:
         level = self.level if level is None else level
         chosen = [one for one in self.detections if worlds is None or one.world.name in worlds]
         title = f"{_TITLES[self.name]}, {level_words(level)} ({self.settings}, mean ± standard error)"
-        return comparison_table(cells_of(chosen, level), self.paper, title)
+        ours = cells_of(chosen, level) + self_edge_cells(chosen, level)
+        return comparison_table(ours, self.paper, title)
 
     def points(self) -> list[LambdaPoint]:
         """The numbers of Table 2 by λ."""
@@ -176,7 +177,8 @@ def _write(reproduction: Reproduction, out: Path, command: str | None, figures: 
     for detection in reproduction.detections:
         parts += map(markdown_table, detection_tables(detection))
     parts.append(
-        "The first tables count all edges, those from a node to itself included, as the paper does. *best F1* has the"
+        "The first tables count all edges, those from a node to itself included, as the paper does; the row"
+        " in brackets has these and nothing else, and is what a detector must beat. *best F1* has the"
         " threshold that suits the measured episodes best, *automatic F1* one from unlabelled training data; *cost* is"
         " the time for one transition over that of `gradient`.\n\n"
         + f"Made by `{origin['command']}` on {origin['device']}, {origin['date']}."
@@ -202,6 +204,7 @@ def _draw(reproduction: Reproduction, out: Path) -> None:
     title = f"{_TITLES[reproduction.name]} ({level_words(reproduction.level)}, {reproduction.settings})"
     if reproduction.name == "table1":
         cells = cells_of(reproduction.detections, reproduction.level)
+        cells += self_edge_cells(reproduction.detections, reproduction.level)
         save(method_bars(cells, reproduction.paper, METRICS, title), out / "method_bars.png")
     else:
         save(lambda_curve(reproduction.points(), paper_points(), METRICS, title), out / "lambda_curve.png")

@@ -64,12 +64,24 @@ class RowResult:
 
 @dataclass(frozen=True)
 class Detection:
-    """The results of a study in one world."""
+    """The results of a study in one world.
+
+    Attributes:
+        world: The world.
+        config: How detectors were trained and measured.
+        rows: What each of them has come to.
+        groups: The trained models.
+        self_edges_alone: ROC-AUC and F1 over all edges, at every level, of a graph of self-edges and nothing else.
+        num_transitions: Number of measured transitions.
+        wall_s: Seconds that all of it took.
+        origin: Command, versions, device and date.
+    """
 
     world: World
     config: DetectConfig
     rows: tuple[RowResult, ...]
     groups: Mapping[str, Trained]
+    self_edges_alone: Mapping[Level, tuple[float, float]]
     num_transitions: int
     wall_s: float
     origin: Mapping[str, str | int]
@@ -82,6 +94,9 @@ class Detection:
             "level": self.config.level,
             "eval_episodes": self.config.eval_episodes,
             "eval_transitions": self.num_transitions,
+            "self_edges_alone": {
+                level: {"roc_auc": auc, "f1": f1} for level, (auc, f1) in self.self_edges_alone.items()
+            },
             "methods": {result.row.name: result.summary() for result in self.rows},
             "training": {
                 name: {

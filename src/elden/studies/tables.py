@@ -21,6 +21,9 @@ Edges: TypeAlias = Literal["all", "between"]
 
 EDGES: tuple[Edges, ...] = ("all", "between")
 
+SELF_EDGES_ALONE = "(self-edges alone)"
+"""Name of the row that has every edge from a node to itself and no other."""
+
 _MEASURES: Mapping[str, str] = {"roc_auc": "ROC-AUC", "f1": "best F1", "auto_f1": "automatic F1"}
 
 
@@ -43,6 +46,9 @@ def detection_table(detection: Detection, level: Level | None = None, edges: Edg
         )
         for result, known in zip(detection.rows, numbers, strict=True)
     ]
+    if edges == "all":
+        auc, f1 = (format_value(value, digits=3) for value in detection.self_edges_alone[level])
+        rows.append((SELF_EDGES_ALONE, auc, f1, f1, format_value(None)))
     bold = {
         (place, column)
         for column, name in enumerate(_MEASURES, 1)
@@ -79,6 +85,16 @@ def cells_of(detections: Sequence[Detection], level: Level | None = None) -> lis
                 if math.isfinite(mean)
             ]
     return cells
+
+
+def self_edge_cells(detections: Sequence[Detection], level: Level) -> list[Cell]:
+    """ROC-AUC and F1 of self-edges alone in every world that was measured at this level."""
+    return [
+        Cell(detection.world.name, SELF_EDGES_ALONE, metric, value, None)
+        for detection in detections
+        if level in detection.self_edges_alone
+        for metric, value in zip(METRICS, detection.self_edges_alone[level], strict=True)
+    ]
 
 
 def comparison_table(ours: Sequence[Cell], paper: Sequence[Cell], title: str) -> Table:

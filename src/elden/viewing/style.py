@@ -36,6 +36,7 @@ METHOD_COLORS: Mapping[str, str] = MappingProxyType(
         "input-mask": SKY,
         "attention-mask": PURPLE,
         "intervention": VERMILLION,
+        "(self-edges alone)": GREY,
     }
 )
 _WORLD_LOOKS: Mapping[str, tuple[str, str]] = MappingProxyType(
