@@ -188,7 +188,7 @@ def test_detect_end_to_end(capsys: pytest.CaptureFixture[str], tmp_path: Path, d
     assert (code, error) == (0, "")
     summary = json.loads((out / "summary.json").read_text())
     (seed,) = summary["methods"]["attention"]["seeds"]
-    assert re.search(rf"│ attention │ +{seed['roc_auc']:.3f} │ +{seed['f1']:.3f} │", said)
+    assert re.search(rf"│ attention +│ +{seed['roc_auc']:.3f} │ +{seed['f1']:.3f} │", said)
     assert summary["provenance"]["command"].startswith("elden detect thawing --features 8")
     assert "training plain" in said
     code, _, error = run(capsys, *words, "--seeds", "2")

@@ -32,6 +32,7 @@ from elden.studies.reproduce import reproduce, table_rows
 from elden.studies.results import Detection, slug
 from elden.studies.tables import cells_of, comparison_table, detection_table
 from elden.viewing import Cell, markdown_table
+from elden.viewing.style import SELF_EDGES_ALONE
 from elden.worlds.base import World
 from elden.worlds.registry import WORLDS
 
@@ -395,7 +396,8 @@ def test_a_reproduced_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nam
     monkeypatch.setattr("elden.studies.reproduce.detect", stub)
     made = reproduce(name, "quick", ["thawing", "carwash"], tmp_path, command="a command")
     rows = list(TABLE_2) if name == "table2" else list(DETECTORS)
-    assert len(made.table().rows) == len(rows)
+    assert [row[0] for row in made.table().rows][-1] == SELF_EDGES_ALONE
+    assert len(made.table().rows) == len(rows) + 1
     content = json.loads((tmp_path / "table.json").read_text())
     assert (content["kind"], content["preset"], content["provenance"]["command"]) == (name, "quick", "a command")
     assert set(content["worlds"]) == {"thawing", "carwash"}

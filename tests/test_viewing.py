@@ -28,6 +28,7 @@ from elden import viewing
 from elden.dynamics.training import Transitions
 from elden.graphs.gradient import Gradient
 from elden.graphs.metrics import edge_mask
+from elden.graphs.registry import DETECTORS
 from elden.studies import figures
 from elden.studies.config import Level, Row
 from elden.studies.measuring import Breakdown, Held, LevelResult, measure_level
@@ -489,7 +490,8 @@ def test_markdown_and_terminal_print_the_same_words() -> None:
 
 def test_methods_and_worlds_keep_their_looks() -> None:
     known = list(style.METHOD_COLORS)
-    assert len({style.method_color(method) for method in known}) == len(known) == 7
+    assert len({style.method_color(method) for method in known}) == len(known)
+    assert set(known) == {*DETECTORS, style.SELF_EDGES_ALONE}
     assert style.method_color("mine") == style.method_color("mine")
     assert style.world_look("thawing") != style.world_look("carwash")
     assert (style.text_color(style.BLUE), style.text_color(style.YELLOW)) == (style.PAPER, style.INK)

@@ -8,6 +8,7 @@ from elden.studies.config import Level
 from elden.studies.paper import METRICS
 from elden.studies.results import Detection
 from elden.viewing import Cell, Table, format_value
+from elden.viewing.style import SELF_EDGES_ALONE
 
 _WORDS: Mapping[Level, str] = {
     "entity": "between entities",
@@ -20,9 +21,6 @@ Edges: TypeAlias = Literal["all", "between"]
 """All edges, or only those between different nodes."""
 
 EDGES: tuple[Edges, ...] = ("all", "between")
-
-SELF_EDGES_ALONE = "(self-edges alone)"
-"""Name of the row that has every edge from a node to itself and no other."""
 
 _MEASURES: Mapping[str, str] = {"roc_auc": "ROC-AUC", "f1": "best F1", "auto_f1": "automatic F1"}
 

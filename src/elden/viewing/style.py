@@ -27,6 +27,9 @@ BLUE, VERMILLION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 FOUND, MISSED, FALSE_ALARM = BLUE, ORANGE, PURPLE
 """Of an edge: true and called; true and not called; called and not true."""
 
+SELF_EDGES_ALONE = "(self-edges alone)"
+"""Name of the row that has every edge from a node to itself and no other."""
+
 METHOD_COLORS: Mapping[str, str] = MappingProxyType(
     {
         "gradient": BLUE,
@@ -36,7 +39,7 @@ METHOD_COLORS: Mapping[str, str] = MappingProxyType(
         "input-mask": SKY,
         "attention-mask": PURPLE,
         "intervention": VERMILLION,
-        "(self-edges alone)": GREY,
+        SELF_EDGES_ALONE: GREY,
     }
 )
 _WORLD_LOOKS: Mapping[str, tuple[str, str]] = MappingProxyType(
