@@ -408,7 +408,8 @@ def test_types_and_card(small: Dataset) -> None:
     }
     assert small.card["config"] == {
         "transitions": 170,
-        "epsilon": 0.1,
+        "epsilon": 0.6,
+        "held_out_epsilon": 0.1,
         "held_out": 0.1,
         "seed": 3,
         "chunk_episodes": 4,
@@ -426,14 +427,14 @@ def test_solved_episodes_are_those_whose_last_link_came_on(small: Dataset) -> No
 
 
 def test_epsilon_mixes_random_actions_in() -> None:
-    scripted = collect(quick(), replace(SMALL, epsilon=0.0))
-    random = collect(quick(), replace(SMALL, epsilon=1.0))
+    scripted = collect(quick(), replace(SMALL, epsilon=0.0, held_out_epsilon=1.0))
+    random = collect(quick(), replace(SMALL, epsilon=1.0, held_out_epsilon=0.0))
     world = quick()
-    first = scripted.train.step == 0
     # Without chance in the policy or the start of the chain, all episodes begin with a walk to link0.
-    assert {world.action_names[action] for action in scripted.train.action[first]} == {"goto_link0"}
+    for split in (scripted.train, random.held_out):
+        assert {world.action_names[action] for action in split.action[split.step == 0]} == {"goto_link0"}
     assert len(np.unique(random.train.action)) == world.num_actions
-    assert scripted.solved("train") == 1.0
+    assert scripted.solved("train") == random.solved("held_out") == 1.0
     assert random.solved("train") < 1.0
 
 
@@ -630,7 +631,7 @@ def test_a_finished_collection_is_loaded(tmp_path: Path, small: Dataset, plays: 
 @pytest.mark.parametrize(
     ("world", "config", "difference"),
     [
-        (quick(), replace(SMALL, epsilon=0.2), r"config.epsilon was 0.1, now 0.2"),
+        (quick(), replace(SMALL, epsilon=0.2), r"config.epsilon was 0.6, now 0.2"),
         (quick(), replace(SMALL, transitions=180), r"config.transitions was 170, now 180"),
         (replace(quick(), max_steps=13), SMALL, r"world.options.max_steps was 12, now 13"),
         (Dial(), SMALL, r"world.name was 'chain', now 'dial'"),
@@ -701,6 +702,7 @@ def test_whole_arrays_that_are_no_data_are_refused(
         ({"transitions": 0}, "transitions=0 given; it takes 1 to"),
         ({"epsilon": 1.5}, "epsilon=1.5 given; it takes 0 to 1"),
         ({"epsilon": float("nan")}, "epsilon=nan given"),
+        ({"held_out_epsilon": -0.5}, "held_out_epsilon=-0.5 given; it takes 0 to 1"),
         ({"held_out": 0.0}, "held_out=0.0 given"),
         ({"held_out": 1.0}, "held_out=1.0 given"),
         ({"seed": -1}, "seed=-1 given"),

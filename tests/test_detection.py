@@ -289,22 +289,12 @@ def test_entities_that_changed() -> None:
 # Stopping and going on; `test_runs` has more.
 
 
-class OverSoon(Deadline):
-    """A deadline that passes when it is looked at for the second time."""
-
-    @property
-    def over(self) -> bool:
-        looked = getattr(self, "looked", False)
-        object.__setattr__(self, "looked", True)
-        return looked
-
-
 def test_a_study_stops_and_goes_on(tmp_path: Path) -> None:
     config = replace(TINY, methods=("attention",), updates=100, seeds=1)
     expected = detect(thawing(), config, dataset=data())
     folder = tmp_path / "run"
     with pytest.raises(OutOfTimeError, match="the time limit is over, in stage 'begin' at update 50 of 100"):
-        detect(thawing(), config, dataset=data(), folder=folder, deadline=OverSoon())
+        detect(thawing(), config, dataset=data(), folder=folder, deadline=Deadline.after(0))
     result = detect(thawing(), config, dataset=data(), folder=folder, figures=False)
     assert_equal(result.groups["plain"].models, expected.groups["plain"].models)
     assert result.rows[0].seeds == expected.rows[0].seeds

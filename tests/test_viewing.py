@@ -536,7 +536,7 @@ def test_graphs_between_entities_are_drawn_at_a_threshold_of_their_own() -> None
     def threshold(*levels: Level) -> float:
         seeds = ({level: level_result(level) for level in levels},)
         row = Row("gradient", Gradient(), 0.0, 0.0)
-        result = RowResult(row, seeds, 1.0, 1.0, 1.0, (0,), Breakdown([], []))
+        result = RowResult(row, seeds, 1.0, 1.0, 1.0, (0,), Breakdown([], [], 0.5))
         return figures._entity_threshold(DISCRETE, result, held, score)
 
     assert threshold("variable", "entity") == pytest.approx(0.9)

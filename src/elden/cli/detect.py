@@ -1,11 +1,12 @@
 """`elden detect`: train detectors of local dependencies, and measure them on unseen episodes."""
 
 import os
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import tyro
 from rich.console import Console
@@ -19,7 +20,7 @@ from elden.data import DamagedDataError, Dataset, load_dataset
 from elden.dynamics.config import Activation, DerivativeOf, Precision
 from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.factors import Granularity
-from elden.studies.config import DetectConfig, Level
+from elden.studies.config import DetectConfig, Level, in_words
 from elden.studies.detection import detect
 from elden.studies.errors import StudyError
 from elden.studies.presets import Preset, preset
@@ -30,7 +31,27 @@ from elden.worlds.base import World
 STOPPED = 75
 """Exit code of a study whose time limit is over: try again (EX_TEMPFAIL)."""
 
+_LINE_EVERY_S = 30.0
+_KINDS: Mapping[type, str] = {int: "INT", float: "FLOAT", str: "NAME"}
 _NO_SETTING = ("world", "table", "worlds", "preset", "data", "models", "out", "time_limit_s", "figures")
+
+
+def given(metavar: str, otherwise: str) -> object:
+    """How an option shows in the help that is not there unless it is given."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {otherwise})")
+
+
+def _setting(name: str, choices: object = None) -> object:
+    """How a setting shows in the help: what it takes, and the value that it has in each preset."""
+    values = {chosen: preset(chosen, "").value(name) for chosen in get_args(Preset)}
+    first, *others = values.values()
+    known = get_args(choices)
+    one = f"{{{','.join(known)}}}" if known else _KINDS[type(first[0] if isinstance(first, tuple) else first)]
+    shown = "; ".join(f"{chosen}: {in_words(value)}" for chosen, value in values.items())
+    return tyro.conf.arg(
+        metavar=f"{one} [...]" if isinstance(first, tuple) else one,
+        help_behavior_hint=f"({in_words(first) if others == [first] else shown})",
+    )
 
 
 @dataclass(frozen=True)
@@ -39,70 +60,72 @@ class StudyOptions:
 
     preset: Preset = "quick"
     """The settings to start from: a few minutes on a laptop, or the paper's."""
-    methods: tuple[str, ...] | None = None
-    """Detectors to compare, such as --methods gradient pcmi; all of them where none is named."""
-    seeds: int | None = None
+    methods: Annotated[tuple[str, ...] | None, _setting("methods")] = None
+    """Detectors to compare, such as --methods gradient pcmi."""
+    seeds: Annotated[int | None, _setting("seeds")] = None
     """Independent models of each kind."""
-    members: int | None = None
+    members: Annotated[int | None, _setting("members")] = None
     """Members of an ensemble; their scores are averaged."""
-    updates: int | None = None
+    updates: Annotated[int | None, _setting("updates")] = None
     """Updates of each model. The penalty's rise keeps its place within them."""
-    batch_size: int | None = None
+    batch_size: Annotated[int | None, _setting("batch_size")] = None
     """Transitions in one update."""
-    learning_rate: float | None = None
+    learning_rate: Annotated[float | None, _setting("learning_rate")] = None
     """Step size of Adam."""
-    clip: float | None = None
+    clip: Annotated[float | None, _setting("clip")] = None
     """Largest norm of an ensemble's gradient; larger ones are scaled down to it."""
-    penalty: float | None = None
+    penalty: Annotated[float | None, _setting("penalty")] = None
     """Weight λ of the penalty on derivatives, for the methods that have it."""
-    penalty_start: int | None = None
+    penalty_start: Annotated[int | None, _setting("penalty_start")] = None
     """Update up to which λ is 0."""
-    penalty_stop: int | None = None
+    penalty_stop: Annotated[int | None, _setting("penalty_stop")] = None
     """Update from which λ has its full value; in between it rises linearly."""
-    penalty_of: DerivativeOf | None = None
+    penalty_of: Annotated[DerivativeOf | None, _setting("penalty_of", DerivativeOf)] = None
     """Whose derivative is penalised: that of the probability, as the paper writes, or that of its logarithm."""
-    mixup: float | None = None
+    mixup: Annotated[float | None, _setting("mixup")] = None
     """Parameter of the Beta distribution of mixup coefficients; 0 switches mixup off."""
-    priority: float | None = None
+    priority: Annotated[float | None, _setting("priority")] = None
     """Exponent of sampling by prediction error; 0 samples uniformly."""
-    weight: float | None = None
+    weight: Annotated[float | None, _setting("weight")] = None
     """Exponent of the importance weights that make up for sampling by priority; 1 makes up for all of it."""
-    precision: Precision | None = None
+    precision: Annotated[Precision | None, _setting("precision", Precision)] = None
     """Number format of activations in training."""
-    children: Granularity | None = None
+    children: Annotated[Granularity | None, _setting("children", Granularity)] = None
     """What one network predicts."""
-    inputs: Granularity | None = None
+    inputs: Annotated[Granularity | None, _setting("inputs", Granularity)] = None
     """What one input of a network is."""
-    features: tuple[int, ...] | None = None
+    features: Annotated[tuple[int, ...] | None, _setting("features")] = None
     """Widths of the layers of each input's MLP, such as --features 64 64."""
-    mlp: tuple[int, ...] | None = None
+    mlp: Annotated[tuple[int, ...] | None, _setting("mlp")] = None
     """Widths of the MLP behind each attention layer; the last one equals that of the features."""
-    heads: int | None = None
+    heads: Annotated[int | None, _setting("heads")] = None
     """Heads of both attention layers."""
-    head_size: int | None = None
+    head_size: Annotated[int | None, _setting("head_size")] = None
     """Length of the keys, queries and values of one head."""
-    activation: Activation | None = None
+    activation: Annotated[Activation | None, _setting("activation", Activation)] = None
     """Activation function of all MLPs."""
-    transitions: int | None = None
+    transitions: Annotated[int | None, _setting("transitions")] = None
     """Transitions to collect where no data are given, held-out ones included."""
-    eval_episodes: int | None = None
+    epsilon: Annotated[float | None, _setting("epsilon")] = None
+    """Share of random actions in the training part of collected data; held-out episodes have a tenth."""
+    eval_episodes: Annotated[int | None, _setting("eval_episodes")] = None
     """Held-out episodes that are measured."""
-    threshold_transitions: int | None = None
+    threshold_transitions: Annotated[int | None, _setting("threshold_transitions")] = None
     """Unlabelled transitions of the training data from whose scores the automatic threshold comes."""
-    reference: int | None = None
+    reference: Annotated[int | None, _setting("reference")] = None
     """Transitions of the training data that show detectors which values continuous variables have."""
-    granularity: tuple[Level, ...] | None = None
+    granularity: Annotated[tuple[Level, ...] | None, _setting("granularity", Level)] = None
     """At which granularities to measure; the first is that of the tables and figures."""
-    segment: int | None = None
+    segment: Annotated[int | None, _setting("segment")] = None
     """Updates between two returns to the host."""
-    chunk: int | None = None
+    chunk: Annotated[int | None, _setting("chunk")] = None
     """Transitions that are scored at a time."""
-    models: Path | None = None
-    """Folder where trained models are kept, under the run folder if none is given. Studies that share it train no model
+    models: Annotated[Path | None, given("PATH", "in the run folder")] = None
+    """Folder where trained models are kept. Studies that share it train no model
     twice: tables 1 and 2, or several processes with different --methods on one GPU."""
-    time_limit_s: float | None = None
+    time_limit_s: Annotated[float | None, given("SECONDS", "none")] = None
     """Stop training after so many seconds and keep what was done, with exit code 75; the same command then goes on.
-    Looked at between segments: allow for compiling."""
+    Looked at between segments, of which at least one is trained."""
     figures: bool = True
     """Draw figures."""
 
@@ -135,16 +158,17 @@ class Detect(StudyOptions):
 
     world: Annotated[World, tyro.conf.arg(name="", constructor_factory=world_choice)] = field(kw_only=True)
     """Which world."""
-    data: Path | None = None
-    """Folder with data from `elden collect`; where none is given they are collected anew."""
-    out: Path | None = None
-    """Run folder; runs/detect/WORLD-PRESET where none is given. A run that was stopped there goes on."""
+    data: Annotated[Path | None, given("PATH", "collected anew")] = None
+    """Folder with data from `elden collect`."""
+    out: Annotated[Path | None, given("PATH", "runs/detect/WORLD-PRESET")] = None
+    """Run folder. A run that was stopped there goes on."""
 
     def __post_init__(self) -> None:
         """Refuse options of which one would be ignored."""
         super().__post_init__()
-        if self.data is not None and self.transitions is not None:
-            raise UsageError(f"--transitions {self.transitions} given, but with --data nothing is collected")
+        for name in ("transitions", "epsilon"):
+            if self.data is not None and getattr(self, name) is not None:
+                raise UsageError(f"--{name} {getattr(self, name)} given, but with --data nothing is collected")
 
     def run(self, command_line: str) -> None:
         """Train, measure, and print a table."""
@@ -199,17 +223,32 @@ def stopping(console: Console) -> Iterator[None]:
 
 @contextmanager
 def study_progress(console: Console) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for each thing that is being done, or a line where there is no terminal."""
+    """A bar for each thing that is being done; without a terminal, a line at its start and every half minute."""
+    if not console.is_terminal:
+        yield _Lines(console)
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     times = (TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, *times, console=console, disable=not console.is_terminal) as bar:
+    with Progress(*columns, *times, console=console) as bar:
         tasks = {}
 
         def tell(what: str, done: int, total: int) -> None:
             if what not in tasks:
                 tasks[what] = bar.add_task(what, total=total)
-                if not console.is_terminal:
-                    console.print(what)
             bar.update(tasks[what], completed=done, total=total)
 
         yield tell
+
+
+class _Lines:
+    """Progress as lines of text."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.what, self.said = console, "", 0.0
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if what == self.what and now - self.said < _LINE_EVERY_S:
+            return
+        self.console.print(what if what != self.what else f"{what}: {done:,} of {total:,}")
+        self.what, self.said = what, now

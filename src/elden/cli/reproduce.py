@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from elden.cli.console import make_console
-from elden.cli.detect import StudyOptions, refusals, stopping, study_progress
+from elden.cli.detect import StudyOptions, given, refusals, stopping, study_progress
 from elden.cli.errors import UsageError
 from elden.dynamics.runs import Deadline
 from elden.studies.paper import PAPER_WORLDS
@@ -21,12 +21,14 @@ from elden.worlds.registry import WORLDS, make, nearest_names
 class Reproduce(StudyOptions):
     """Make a table of the paper anew (table1, table2), and print it beside the paper's numbers."""
 
-    table: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar=f"{{{','.join(TABLES)}}}")] = ""
+    table: Annotated[
+        str, tyro.conf.Positional, tyro.conf.arg(metavar=f"{{{','.join(TABLES)}}}", help_behavior_hint="(required)")
+    ] = ""
     """Which table: table1 compares detectors, table2 values of λ."""
     worlds: tuple[str, ...] = tuple(name for name in PAPER_WORLDS if name in WORLDS)
     """In which worlds."""
-    out: Path | None = None
-    """Folder for the table and a run folder for each world; runs/TABLE-PRESET where none is given."""
+    out: Annotated[Path | None, given("PATH", "runs/TABLE-PRESET")] = None
+    """Folder for the table and a run folder for each world."""
 
     def __post_init__(self) -> None:
         """Check the names."""

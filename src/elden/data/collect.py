@@ -61,8 +61,11 @@ class CollectConfig:
 
     transitions: int = 500_000
     """How many transitions, in both parts together. The episode that reaches the number is kept whole."""
-    epsilon: float = 0.1
-    """How often the scripted action is replaced by a random one."""
+    epsilon: float = 0.6
+    """How often the scripted action is replaced by a random one in the training part. A policy that hardly errs shows
+    no model what its steps depend on."""
+    held_out_epsilon: float = 0.1
+    """The same in the held-out part."""
     held_out: float = 0.1
     """Share of the episodes that are kept apart for measuring, with their true graphs."""
     seed: int = 0
@@ -74,6 +77,7 @@ class CollectConfig:
         """Check the values."""
         _check_range("transitions", self.transitions, 1, 2**31 - 1)
         _check_range("epsilon", self.epsilon, 0, 1)
+        _check_range("held_out_epsilon", self.held_out_epsilon, 0, 1)
         _check_range("seed", self.seed, 0, 2**32 - 1)
         _check_range("chunk_episodes", self.chunk_episodes, 1, 2**20)
         if not 0 < self.held_out < 1:
@@ -312,12 +316,14 @@ def _play_chunk(world: World, config: CollectConfig, index: int) -> Arrays:
     """The episodes of one chunk without what comes after their ends; graphs and events of held-out ones only."""
     count = config.chunk_episodes
     key = jax.random.fold_in(jax.random.key(config.seed), index)
-    played = jax.device_get(_play(world, count, key, jnp.float32(config.epsilon)))
+    episodes = index * count + np.arange(count)
+    held = held_out_episodes(episodes, config.held_out)
+    epsilon = jnp.where(held, jnp.float32(config.held_out_epsilon), jnp.float32(config.epsilon))
+    played = jax.device_get(_play(world, count, key, epsilon))
     done, success = played.pop("done"), played.pop("success")
     length = done.argmax(axis=0) + 1
     kept = np.arange(world.max_steps) < length[:, None]
-    episodes = index * count + np.arange(count)
-    truth = kept & held_out_episodes(episodes, config.held_out)[:, None]
+    truth = kept & held[:, None]
     # The scan stacks steps first; transitions of an episode belong together.
     by_episode = {name: array.swapaxes(0, 1) for name, array in played.items()}
     return {
@@ -329,7 +335,7 @@ def _play_chunk(world: World, config: CollectConfig, index: int) -> Arrays:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _play(
-    world: World, num_episodes: int, key: Key[Array, ""], epsilon: Float[Array, ""]
+    world: World, num_episodes: int, key: Key[Array, ""], epsilon: Float[Array, " env"]
 ) -> dict[str, Shaped[Array, "time env ..."]]:
     """Episodes side by side, each for `max_steps` steps, in small types."""
     reset_key, key = jax.random.split(key)
@@ -338,7 +344,7 @@ def _play(
     def step(states: WorldState, time: Int[Array, ""]) -> tuple[WorldState, dict[str, Shaped[Array, "env ..."]]]:
         act_key, step_key = jax.random.split(jax.random.fold_in(key, time))
         act_keys, step_keys = jax.random.split(act_key, num_episodes), jax.random.split(step_key, num_episodes)
-        actions = jax.vmap(world.scripted, in_axes=(0, 0, None))(act_keys, states, epsilon)
+        actions = jax.vmap(world.scripted, in_axes=(0, 0, 0))(act_keys, states, epsilon)
         states, transition = jax.vmap(world.step)(step_keys, states, actions)
         return states, {
             "obs": transition.obs.astype(obs_type),

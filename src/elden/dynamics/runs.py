@@ -84,7 +84,7 @@ class OutOfTimeError(RuntimeError):
 
 @dataclass(frozen=True)
 class Deadline:
-    """A moment after which training stops, at the next return to the host."""
+    """A moment after which training stops, at the next return to the host. Every sitting makes some progress."""
 
     at_s: float | None = None
 
@@ -234,10 +234,11 @@ class Training:
         programs = _programs(self.trainer, derivatives, any(run.mixup > 0 for run in runs), spread)
         state, stacked, keys = spread.deal((state, stacked, keys))
         data = spread.copy(self.data)
-        clock.update = clock.update or span[0]
+        begin = clock.update = clock.update or span[0]
         try:
             while clock.update < span[1]:
-                self._check_time(name, clock)
+                if clock.update > begin:  # at least one segment in a sitting, however long compiling takes
+                    self._check_time(name, clock)
                 if time.monotonic() - saved > SAVE_EVERY_S:
                     self._save(name, spread.collect(state), clock)
                     saved = time.monotonic()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, TypeAlias
 
+from elden.data import CollectConfig
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.factors import Granularity
 from elden.graphs.base import Detector, Scheduled
@@ -41,6 +42,8 @@ class DetectConfig:
     """Updates between two returns to the host: for progress, for saving, and for the time limit."""
     transitions: int = 500_000
     """Transitions to collect, held-out ones included, where no data are given."""
+    epsilon: float = CollectConfig.epsilon
+    """Share of random actions in the training data, where no data are given; measured episodes have a tenth."""
     eval_episodes: int = 50
     """Held-out episodes that are measured; the last transition of each is left out."""
     threshold_transitions: int = 1000
@@ -67,6 +70,8 @@ class DetectConfig:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must be 1 or more")
+        if not 0 <= self.epsilon <= 1:
+            raise ValueError(f"epsilon={self.epsilon} given; it must be a share, from 0 to 1")
         if not self.methods or not self.granularity:
             raise ValueError(
                 f"methods={self.methods}, granularity={self.granularity} given; both need at least one entry"
@@ -89,6 +94,15 @@ class DetectConfig:
         """The level of the tables and figures."""
         return self.granularity[0]
 
+    def value(self, name: str) -> object:
+        """The value of a setting by its own name, wherever it stands.
+
+        Raises:
+            ValueError: There is no such setting.
+        """
+        home = _home(name)
+        return getattr(getattr(self, home) if home else self, name)
+
     def changed(self, **values: object) -> "DetectConfig":
         """The same with other values, each by its own name, wherever it stands.
 
@@ -99,15 +113,8 @@ class DetectConfig:
             ValueError: A name that is not there, or a value that is not allowed.
         """
         parts: dict[str, dict[str, object]] = {"": {}, "network": {}, "train": {}}
-        homes = {
-            **{option.name: "train" for option in fields(TrainConfig)},
-            **{option.name: "network" for option in fields(NetworkConfig)},
-            **{option.name: "" for option in fields(DetectConfig)},
-        }
         for name, value in values.items():
-            if name not in homes:
-                raise ValueError(f"no setting {name!r}; {nearest_names(name, homes)}")
-            parts[homes[name]][name] = value
+            parts[_home(name)][name] = value
         updates = values.get("updates")
         if isinstance(updates, int) and updates > 0:
             share = updates / self.updates
@@ -118,6 +125,23 @@ class DetectConfig:
         network = replace(self.network, **parts["network"])  # type: ignore[arg-type]
         train = replace(self.train, **parts["train"])  # type: ignore[arg-type]
         return replace(self, **{"network": network, "train": train, **parts[""]})  # type: ignore[arg-type]
+
+
+def _home(name: str) -> str:
+    """In which part of a config a setting stands; "" is the config itself."""
+    homes = {
+        **{option.name: "train" for option in fields(TrainConfig)},
+        **{option.name: "network" for option in fields(NetworkConfig)},
+        **{option.name: "" for option in fields(DetectConfig)},
+    }
+    if name not in homes:
+        raise ValueError(f"no setting {name!r}; {nearest_names(name, homes)}")
+    return homes[name]
+
+
+def in_words(value: object) -> str:
+    """A setting's value as it is written on a command line."""
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 @dataclass(frozen=True)

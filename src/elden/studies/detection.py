@@ -145,7 +145,7 @@ def detect(
 def _collect(world: World, config: DetectConfig, progress: Progress | None) -> Dataset:
     tell = None if progress is None else lambda done, total: progress("collecting transitions", done, total)
     try:
-        return collect(world, CollectConfig(transitions=config.transitions), progress=tell)
+        return collect(world, CollectConfig(config.transitions, config.epsilon), progress=tell)
     except ValueError as error:
         raise StudyError(str(error)) from None
 
@@ -311,7 +311,10 @@ class _Study:
         edges, types = edge_rows(result.breakdown.edges), type_rows(result.breakdown.types)
         write_csv(self.folder.tables / f"{name}-edges.csv", edges)
         write_csv(self.folder.tables / f"{name}-types.csv", types)
-        write_json(self.folder.tables / f"{name}.json", {"level": self.config.level, "edges": edges, "types": types})
+        write_json(
+            self.folder.tables / f"{name}.json",
+            {"level": self.config.level, "threshold": result.breakdown.threshold, "edges": edges, "types": types},
+        )
 
     def _draw(self, result: RowResult, scores: Float[np.ndarray, "time dst src"], models: Model) -> None:
         """Figures of a row."""

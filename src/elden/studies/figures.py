@@ -61,7 +61,13 @@ def draw_row(
         histogram = score_histogram(scores[:, mask], truth[:, mask], auto, best, f"{title}: scores")
         save(histogram, media / f"{slug(name)}-histogram.png")
     if result.breakdown.types:
-        save(edge_breakdown(_counts(result), f"{title}: what was found"), media / f"{slug(name)}-edges.png")
+        called = int((scores[:, mask] >= result.breakdown.threshold).sum())
+        wrong = int(((scores >= result.breakdown.threshold) & ~truth)[:, mask].sum())
+        note = (
+            f"between different nodes, at the best threshold there ({result.breakdown.threshold:.3g});"
+            f" {called:,} edges are called in all, {wrong:,} of them false alarms"
+        )
+        save(edge_breakdown(_counts(result), f"{title}: what was found", note), media / f"{slug(name)}-edges.png")
     _draw_strip(media / f"{slug(name)}-episode.png", world, result, held, score_episode)
 
 

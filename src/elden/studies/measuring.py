@@ -220,10 +220,12 @@ class Breakdown:
     Attributes:
         edges: One row for each edge between different nodes.
         types: One row for each such edge and type of event that switches it on.
+        threshold: That threshold.
     """
 
     edges: list[EdgeRow]
     types: list[TypeRow]
+    threshold: float
 
 
 def break_down(
@@ -242,7 +244,7 @@ def break_down(
     of_event = np.asarray(factors.reduce_graph(switched, dst=dst, src=src))
     kinds = [event_type(event) for event in book.events]
     types = type_table(scores, truth, mask, threshold, held.events, of_event, kinds, *names)
-    return Breakdown(edge_table(scores, truth, mask, threshold, *names), types)
+    return Breakdown(edge_table(scores, truth, mask, threshold, *names), types, threshold)
 
 
 def edge_rows(rows: Sequence[EdgeRow]) -> list[Mapping[str, object]]:

@@ -9,7 +9,7 @@ from elden.data import Dataset
 from elden.data.plain import plain
 from elden.dynamics.runs import Deadline
 from elden.provenance import provenance
-from elden.studies.config import DetectConfig, Level, Row, method_rows, scheduled
+from elden.studies.config import DetectConfig, Level, Row, in_words, method_rows, scheduled
 from elden.studies.detection import Progress, detect
 from elden.studies.folder import write_json, write_text
 from elden.studies.paper import METRICS, TABLE_2, paper_cells, paper_points, row_name
@@ -50,7 +50,7 @@ class Reproduction:
     @property
     def settings(self) -> str:
         """The settings in words: the preset, and what differs from it; the methods are the rows."""
-        changed = ", ".join(f"{name}={_short(value)}" for name, value in self.changes.items() if name != "methods")
+        changed = ", ".join(f"{name}={in_words(value)}" for name, value in self.changes.items() if name != "methods")
         return f"preset {self.preset}" + (f" with {changed}" if changed else "")
 
     @property
@@ -160,10 +160,6 @@ def table_rows(name: Name, config: DetectConfig) -> tuple[Row, ...]:
             gradient = scheduled(method_rows(config)[0].detector, config)
             rows.append(Row(row_name(coefficient), gradient, coefficient or 0.0, mixup))
     return tuple(rows)
-
-
-def _short(value: object) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _of_world(progress: Callable[[str, str, int, int], None] | None, world: str) -> Progress | None:

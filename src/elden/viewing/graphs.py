@@ -141,7 +141,7 @@ def episode_strip(
     shape = None if pictures is None else pictures[0].shape
     strip = _Strip(rows, columns, as_nodes, len(shown), 0.0 if shape is None else shape[0] / shape[1])
     own = bool((own_past(dst_names, src_names) & ~hidden).any())
-    figure = strip.figure(title or "Local dependencies, step by step", threshold, own)
+    figure = strip.figure(title or "Local dependencies, step by step", threshold, own, len(true), pictures is not None)
     results = outcomes(true, values, threshold)
     for place, step in enumerate(shown):
         if pictures is not None:
@@ -383,7 +383,7 @@ class _Strip:
         """Steps in a row."""
         return min(self.count, max(1, int((14 - self.left) / self.pitch[0])))
 
-    def figure(self, title: str, threshold: float | int, own: bool) -> Figure:
+    def figure(self, title: str, threshold: float | int, own: bool, steps: int, pictures: bool) -> Figure:
         """The empty figure with title and legend."""
         down = math.ceil(self.count / self.across)
         width = max(self.left + self.across * self.pitch[0], 6.0)
@@ -394,7 +394,9 @@ class _Strip:
         _legend(figure, handles, [WORDS[outcome] for outcome in _CALLED], (0.15 / width, 1 - 0.47 / height), 3)
         arrows = "arrow: cause → effect" + (", rim: effect of its own past" if own else "")
         reads = arrows if self.as_nodes else "a row depends on a column"
-        words = f"{reads}; called where score ≥ {threshold:.3g}"
+        some = f"{self.count} of {steps} steps" if self.count < steps else f"{steps} steps"
+        before = ", each pictured before its action" if pictures else ""
+        words = f"{some}{before}; {reads}; called where score ≥ {threshold:.3g}"
         figure.text(3.0 / width, 1 - 0.53 / height, words, size=style.SMALL_PT, color=style.GREY, va="center")
         return figure
 

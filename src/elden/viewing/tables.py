@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import rich.console
 import rich.table
 from jaxtyping import Array, Bool, Float
 from rich.text import Text
@@ -114,14 +115,15 @@ def markdown_table(table: Table) -> str:
     return "\n".join([*title, line(table.columns), rule, *map(line, rows)])
 
 
-def rich_table(table: Table) -> rich.table.Table:
-    """The table for a terminal. The words are never read as markup."""
-    shown = rich.table.Table(title=Text(table.title) if table.title else None, title_justify="left")
+def rich_table(table: Table) -> rich.console.RenderableType:
+    """The table for a terminal, under its title. The words are never read as markup."""
+    shown = rich.table.Table()
     for j, column in enumerate(table.columns):
         shown.add_column(Text(column), justify="left" if j == 0 else "right")
     for i, row in enumerate(table.rows):
         shown.add_row(*(Text(cell, style="bold" if (i, j) in table.bold else "") for j, cell in enumerate(row)))
-    return shown
+    # A title of the table itself would be broken at the width of the columns.
+    return rich.console.Group(Text(f"\n{table.title}", style="italic"), shown) if table.title else shown
 
 
 @style.styled
@@ -299,18 +301,22 @@ def _power(value: float) -> str:
 
 
 @style.styled
-def edge_breakdown(rows: Sequence[EdgeCount], title: str) -> "matplotlib.figure.Figure":
+def edge_breakdown(rows: Sequence[EdgeCount], title: str, note: str = "") -> "matplotlib.figure.Figure":
     """Bars per type of edge: how many were true and which part of them was found, most frequent first.
 
     The left panel counts; the right one shows the found share of each type, since rare types are too short to read on
-    the left.
+    the left. A note, such as the threshold, stands in small letters under the title.
     """
     if not rows:
         raise ValueError("no types of edges to draw; got an empty sequence")
     ordered = sorted(rows, key=lambda row: (-row.positives, row.edge))
-    height = 1.35 + 0.26 * len(ordered)
+    head = 0.35 + (0.22 if note else 0.0)
+    height = 1.0 + head + 0.26 * len(ordered)
     figure = style.new_figure(9.0, height)
-    figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - 0.35 / height))
+    figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - head / height))
+    if note:
+        below = figure.text(0.12 / 9.0, 1 - 0.46 / height, note, size=style.SMALL_PT, color=style.GREY, va="center")
+        below.set_in_layout(False)
     counts, shares = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
     places = np.arange(len(ordered))
     look = {"height": 0.7, "ec": style.FOUND, "lw": 0.9}
