@@ -7,6 +7,7 @@ from functools import lru_cache
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jaxtyping import Array, Bool, Int, Key
 
 import elden
@@ -36,6 +37,21 @@ def world_of(case: str, **options: str | int | bool) -> World:
     name, own = CASES[case]
     return elden.make(name, **{**own, **options})
 
+
+LONG = {case: 300 if case.startswith(("carwash", "minecraft")) else 100 for case in CASES if "primitives" in case}
+"""Horizons for walking: the paper's are made for skills."""
+
+
+def long_world_of(case: str) -> World:
+    """The world of a case with a horizon in which its script gets to the end of its tour."""
+    return world_of(case, **({"max_steps": LONG[case]} if case in LONG else {}))
+
+
+PLAYED = [
+    pytest.param(case, marks=pytest.mark.slow) if case in ("carwash-path", "carwash-lag0", "minecraft-path") else case
+    for case in CASES
+]
+"""All cases for tests that play long; those that differ little from others are slow ones."""
 
 NUM_ENVS = 16
 """One number of environments for all, so that one compilation serves all."""

@@ -3,27 +3,11 @@
 import jax
 import numpy as np
 import pytest
-from cases import world_of
+from cases import PLAYED, long_world_of, world_of
 
 from elden.worlds.audit import Audit, EventReport, audit, reason, sample
 from elden.worlds.base import World
 from elden.worlds.labels import event_type
-
-# Long enough that the scripts get to the end of their tours.
-AUDITED = {
-    "thawing": {},
-    "thawing-path": {},
-    "thawing-primitives": {"max_steps": 100},
-    "carwash": {},
-    "carwash-path": {},
-    "carwash-lag0": {},
-    "carwash-primitives": {"max_steps": 300},
-    "minecraft": {},
-    "minecraft-path": {},
-    "minecraft-primitives": {"max_steps": 300},
-    "empty": {},
-    "chain": {},
-}
 
 OWN = {"action", "agent.x", "agent.y", "agent.dir"}
 
@@ -59,14 +43,11 @@ NEVER_CONFIRMED = {
 
 
 def run(case: str) -> Audit:
-    world: World = world_of(case, **AUDITED[case])
+    world: World = long_world_of(case)
     return audit(world, sample(world, jax.random.key(0), per_event=12), jax.random.key(1), draws=3)
 
 
-SLOW = ("carwash-path", "carwash-lag0", "minecraft-path")
-
-
-@pytest.mark.parametrize("case", [pytest.param(one, marks=pytest.mark.slow) if one in SLOW else one for one in AUDITED])
+@pytest.mark.parametrize("case", [case for case in PLAYED if case != "chain-continuous"])
 def test_graph_agrees_with_interventions(case: str) -> None:
     found = run(case)
     seen = 0

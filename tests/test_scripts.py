@@ -6,26 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import world_of
+from cases import PLAYED, long_world_of, world_of
 
 from elden.worlds.base import World, WorldState
-
-# The paper's horizons are made for skills: walking takes longer.
-PLAYED = {
-    "thawing": {},
-    "thawing-path": {},
-    "thawing-primitives": {"max_steps": 100},
-    "carwash": {},
-    "carwash-path": {},
-    "carwash-lag0": {},
-    "carwash-primitives": {"max_steps": 300},
-    "minecraft": {},
-    "minecraft-path": {},
-    "minecraft-primitives": {"max_steps": 300},
-    "empty": {},
-    "chain": {},
-    "chain-continuous": {},
-}
 
 Played = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
@@ -46,12 +29,9 @@ def play(world: World, num_envs: int, length: int, epsilon: jax.Array, key: jax.
     return jax.vmap(world.solvable)(start), success, jnp.sum(events, axis=0), jnp.sum(edges, axis=0)
 
 
-SLOW = ("carwash-path", "carwash-lag0", "minecraft-path")
-
-
-@pytest.mark.parametrize("case", [pytest.param(one, marks=pytest.mark.slow) if one in SLOW else one for one in PLAYED])
+@pytest.mark.parametrize("case", PLAYED)
 def test_script_solves_the_world_and_shows_every_edge(case: str) -> None:
-    world = world_of(case, **PLAYED[case])
+    world = long_world_of(case)
     num_envs = 20_000 // max(100, world.max_steps)
     length = 20_000 // num_envs
     run = jax.jit(partial(play, world, num_envs, length))

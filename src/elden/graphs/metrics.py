@@ -65,8 +65,25 @@ class Measures:
     num_edges: int
 
 
+class _Counted:
+    """What follows from how many there are and how many are found."""
+
+    positives: int
+    found: int
+
+    @property
+    def missed(self) -> int:
+        """Positives that are not predicted."""
+        return self.positives - self.found
+
+    @property
+    def recall(self) -> float:
+        """Share of the positives that are predicted; NaN without positives."""
+        return _ratio(self.found, self.positives)
+
+
 @dataclass(frozen=True)
-class EdgeRow:
+class EdgeRow(_Counted):
     """How one edge fares at a threshold.
 
     Attributes:
@@ -85,19 +102,9 @@ class EdgeRow:
     false_alarms: float
     roc_auc: float
 
-    @property
-    def missed(self) -> int:
-        """Positives that are not predicted."""
-        return self.positives - self.found
-
-    @property
-    def recall(self) -> float:
-        """Share of the positives that are predicted; NaN without positives."""
-        return _ratio(self.found, self.positives)
-
 
 @dataclass(frozen=True)
-class TypeRow:
+class TypeRow(_Counted):
     """How often an edge, switched on by one type of event, is found at a threshold.
 
     Attributes:
@@ -113,16 +120,6 @@ class TypeRow:
     src: str
     positives: int
     found: int
-
-    @property
-    def missed(self) -> int:
-        """Positives that are not predicted."""
-        return self.positives - self.found
-
-    @property
-    def recall(self) -> float:
-        """Share of the positives that are predicted."""
-        return _ratio(self.found, self.positives)
 
 
 def edge_mask(
