@@ -408,7 +408,7 @@ def test_types_and_card(small: Dataset) -> None:
     }
     assert small.card["config"] == {
         "transitions": 170,
-        "epsilon": 0.6,
+        "epsilon": 0.5,
         "held_out_epsilon": 0.1,
         "held_out": 0.1,
         "seed": 3,
@@ -631,7 +631,7 @@ def test_a_finished_collection_is_loaded(tmp_path: Path, small: Dataset, plays: 
 @pytest.mark.parametrize(
     ("world", "config", "difference"),
     [
-        (quick(), replace(SMALL, epsilon=0.2), r"config.epsilon was 0.6, now 0.2"),
+        (quick(), replace(SMALL, epsilon=0.2), r"config.epsilon was 0.5, now 0.2"),
         (quick(), replace(SMALL, transitions=180), r"config.transitions was 170, now 180"),
         (replace(quick(), max_steps=13), SMALL, r"world.options.max_steps was 12, now 13"),
         (Dial(), SMALL, r"world.name was 'chain', now 'dial'"),

@@ -61,7 +61,7 @@ class CollectConfig:
 
     transitions: int = 500_000
     """How many transitions, in both parts together. The episode that reaches the number is kept whole."""
-    epsilon: float = 0.6
+    epsilon: float = 0.5
     """How often the scripted action is replaced by a random one in the training part. A policy that hardly errs shows
     no model what its steps depend on."""
     held_out_epsilon: float = 0.1
