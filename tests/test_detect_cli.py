@@ -12,7 +12,8 @@ import pytest
 import elden
 from elden.cli import main
 from elden.cli.arguments import parse
-from elden.cli.detect import Detect, StudyOptions
+from elden.cli.console import make_console
+from elden.cli.detect import Detect, StudyOptions, study_progress
 from elden.cli.reproduce import Reproduce
 from elden.data import CollectConfig, DamagedDataError, collect
 from elden.dynamics.config import NetworkConfig, TrainConfig
@@ -144,15 +145,17 @@ def test_only_mistakes_of_the_user_are_answered_in_one_line(
         ("detect thawin", "no world 'thawin'; did you mean 'thawing'"),
         ("detect thawing --methods gradien pcmi", "no detector 'gradien'; did you mean 'gradient'"),
         ("detect thawing --sed 3", "elden detect thawing has no option '--sed'; did you mean '--seeds'"),
-        ("detect thawing --seeds 0", "seeds=0 given; it must be 1 or more"),
+        ("detect thawing --seeds 0", "--seeds 0 given; it must be 1 or more"),
         ("detect thawing --seeds many", "'many' is not a whole number"),
         ("detect thawing --time-limit-s -1", "--time-limit-s -1.0 given; it takes 0 to"),
         ("detect thawing --granularity variable", "can only be measured at the granularity 'entity'"),
         ("detect thawing --data /nowhere/at/all", "/nowhere/at/all has no card.json"),
         ("detect thawing --features 8", "the residual connections need them equal"),
-        ("detect thawing --penalty-stop 1 --penalty-start 2", "penalty_start=2, penalty_stop=1 given"),
+        ("detect thawing --penalty-stop 1 --penalty-start 2", "--penalty-start 2, --penalty-stop 1 given"),
         ("detect thawing --activation sine", "invalid choice 'sine'"),
         ("detect thawing --data x --transitions 9", "--transitions 9 given, but with --data nothing is collected"),
+        ("detect thawing --data x --epsilon 0.5", "--epsilon 0.5 given, but with --data nothing is collected"),
+        ("detect thawing --epsilon 2", "--epsilon 2.0 given; it must be a share, from 0 to 1"),
         ("reproduce", "elden reproduce needs a table: table1, table2"),
         ("reproduce tabel1", "no table 'tabel1'; did you mean 'table1'"),
         ("reproduce table1 table2", "'table2' is one word too many"),
@@ -170,11 +173,29 @@ def test_mistakes_are_answered_in_one_line(capsys: pytest.CaptureFixture[str], l
     assert error.count("\n") == 1
 
 
+def test_progress_without_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("elden.cli.detect.time.monotonic", lambda: now[0])
+    with study_progress(make_console()) as tell:
+        for second, what, done in (
+            (0, "training", 0),
+            (20, "training", 400),
+            (40, "training", 800),
+            (41, "it ends", 1),
+        ):
+            now[0] = float(second)
+            tell(what, done, 1000)
+    assert capsys.readouterr().out == "training\ntraining: 800 of 1,000\nit ends\n"
+
+
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "reproduce", "--help")
     assert code == 0
-    assert "{table1,table2}" in out
-    assert "Independent models of each kind" in " ".join(re.sub("[│\n]", " ", out).split())
+    said = " ".join(re.sub("[│\n]", " ", out).split())
+    assert "{table1,table2}" in said
+    assert "--seeds INT Independent models of each kind. (quick: 2; paper: 3)" in said
+    assert "--features INT [...] Widths of the layers" in said
+    assert "None" not in said
 
 
 def test_detect_end_to_end(capsys: pytest.CaptureFixture[str], tmp_path: Path, data: Path) -> None:

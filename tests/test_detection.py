@@ -15,7 +15,7 @@ from dynamics_cases import DISCRETE, layout_of, random_transitions
 
 import elden
 from elden.data import CollectConfig, Dataset, collect
-from elden.data.plain import plain
+from elden.data.plain import differences, plain
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.runs import Deadline, OutOfTimeError, Run, Training
 from elden.graphs.gradient import Gradient
@@ -406,6 +406,12 @@ def test_an_unknown_table_is_refused(tmp_path: Path) -> None:
 
 
 # Files.
+
+
+def test_only_the_first_differences_are_told() -> None:
+    assert differences({"a": 1, "b": {"c": 2}}, {"a": 1, "b": {"c": 3}}) == "b.c was 2, now 3"
+    said = differences({}, {str(i): i for i in range(6)})
+    assert said == "; ".join([*(f"{i} was None, now {i}" for i in range(4)), "and 2 more"])
 
 
 def test_what_json_can_hold() -> None:

@@ -9,7 +9,7 @@ import io
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
-from typing import Annotated, Any, Protocol, Union, get_args, get_origin, runtime_checkable
+from typing import Annotated, Any, Protocol, Union, get_args, get_origin, get_type_hints, runtime_checkable
 
 import tyro
 
@@ -129,8 +129,7 @@ def _bare_words(words: list[str], flags: Mapping[str, bool], lists: Collection[s
 
 def _list_flags(command: type[Command]) -> set[str]:
     """The options of a subcommand that take as many values as are given."""
-    options = fields(command)  # type: ignore[arg-type]
-    kinds = {option.name: {option.type, *get_args(option.type)} for option in options}
+    kinds = {name: (kind, *get_args(kind)) for name, kind in get_type_hints(command).items()}
     return {f"--{name.replace('_', '-')}" for name, some in kinds.items() if any(get_origin(k) is tuple for k in some)}
 
 

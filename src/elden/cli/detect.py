@@ -1,6 +1,7 @@
 """`elden detect`: train detectors of local dependencies, and measure them on unseen episodes."""
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -149,7 +150,13 @@ class StudyOptions:
         try:
             return preset(self.preset, world.name, world.factors.continuous).changed(**self.changes)
         except ValueError as error:
-            raise UsageError(str(error)) from None
+            raise UsageError(_as_options(str(error))) from None
+
+
+def _as_options(message: str) -> str:
+    """A message about settings with their names as they are typed."""
+    names = "|".join(option.name for option in fields(StudyOptions) if option.name not in _NO_SETTING)
+    return re.sub(rf"\b({names})=", lambda found: f"--{found[1].replace('_', '-')} ", message)
 
 
 @dataclass(frozen=True)
@@ -205,7 +212,7 @@ def refusals(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise refusal(error) from None
     except (StudyError, DamagedDataError) as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(_as_options(str(error))) from None
 
 
 @contextmanager

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+_MOST_DIFFERENCES = 4
+
 
 def plain(value: object) -> object:
     """The value as JSON can hold it: dataclasses as objects, tuples as lists, what is not finite as null."""
@@ -35,7 +37,9 @@ def leaves(value: object, name: str = "") -> dict[str, object]:
 
 
 def differences(found: object, wanted: object) -> str:
-    """What differs between two plain values, in words; empty where nothing does."""
+    """What differs between two plain values, in words, the first few of it; empty where nothing does."""
     old, new = leaves(found), leaves(wanted)
     names = [name for name in {**new, **old} if old.get(name) != new.get(name)]
-    return "; ".join(f"{name} was {old.get(name)!r}, now {new.get(name)!r}" for name in names)
+    words = [f"{name} was {old.get(name)!r}, now {new.get(name)!r}" for name in names[:_MOST_DIFFERENCES]]
+    more = len(names) - len(words)
+    return "; ".join([*words, f"and {more} more"] if more > 0 else words)

@@ -56,8 +56,8 @@ def detection_table(detection: Detection, level: Level | None = None, edges: Edg
     rate = numbers[0]["positive_rate" + suffix][0]
     counted = "all edges" if edges == "all" else "self-edges left out"
     title = (
-        f"{detection.world.name}, {_WORDS[level]}, {counted} ({rate:.1%} are on):"
-        f" {detection.config.updates:,} updates, {seeds} seed(s), {episodes} unseen episodes"
+        f"{detection.world.name}, {_WORDS[level]}, {counted} ({rate:.1%} are on);"
+        f" {detection.config.updates:,} updates, {seeds} seed{'s' if seeds > 1 else ''}, {episodes} episodes"
     )
     return Table(title, ("method", *_MEASURES.values(), "cost"), tuple(rows), frozenset(bold))
 
