@@ -23,7 +23,7 @@ Name: TypeAlias = Literal["table1", "table2"]
 
 _TITLES: Mapping[Name, str] = {
     "table1": "Table 1: detection of local dependencies",
-    "table2": "Table 2: mixup and the penalty on derivatives",
+    "table2": "Table 2: mixup and derivative penalty",
 }
 
 
