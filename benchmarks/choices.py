@@ -5,12 +5,11 @@
 All alternatives read the same models. Their names say what is read, and then:
 
     gate     an edge counts only where the child's entity changed; where it did not, only the child's own edge does
-    valid    an edge counts only where the model gave what happened at least half of the probability
+    valid    an edge counts only where the model gave all that happened to the child at least half of the probability
     otsu     the other rule for the automatic threshold (the default of each method is in its class)
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -28,7 +27,7 @@ from elden.dynamics.likelihood import Batch, forward, likelihood_and_derivative,
 from elden.dynamics.training import Model
 from elden.graphs.base import Detector, Reference
 from elden.graphs.gradient import Gradient, by_source
-from elden.graphs.intervention import Intervention, moved, own_edges, replaced
+from elden.graphs.intervention import Intervention, moved, own_edges, predicted, sum_up, total_variation, try_values
 from elden.graphs.pcmi_sampled import PcmiSampled
 from elden.graphs.thresholds import Rule
 from elden.provenance import provenance
@@ -43,9 +42,9 @@ _HIGH = 1e6  # above every score
 
 
 def gate(layout: Layout, scores: Scores, batch: Batch, reference: Reference) -> Scores:
-    """Only what changed has a cause other than itself."""
+    """Only what changed has a cause other than itself. Scores below 0, which pcmi has, are no evidence of any."""
     change = moved(layout, batch, reference).T[..., None]
-    gated: Scores = scores * change + _HIGH * own_edges(layout) * (1.0 - change)
+    gated: Scores = jnp.maximum(scores, 0.0) * change + _HIGH * own_edges(layout) * (1.0 - change)
     return gated
 
 
@@ -58,7 +57,9 @@ def valid(layout: Layout, scores: Scores, model: Model, batch: Batch) -> Scores:
 
 @dataclass(frozen=True)
 class GatedGradient(Gradient):
-    """`gradient` with the gate of `intervention`."""
+    """`gradient` with the gate of `intervention`, and its rule for the threshold."""
+
+    threshold_rule: ClassVar[Rule] = "otsu"
 
     def scores(self, layout: Layout, model: Model, batch: Batch, reference: Reference) -> Scores:
         """Scores of all edges for one model."""
@@ -98,7 +99,9 @@ class PathGradient(Gradient):
 
 @dataclass(frozen=True)
 class GatedPcmi(PcmiSampled):
-    """`pcmi-sampled` with the gate of `intervention`."""
+    """`pcmi-sampled` with the gate of `intervention`, and its rule for the threshold."""
+
+    threshold_rule: ClassVar[Rule] = "otsu"
 
     def scores(self, layout: Layout, model: Model, batch: Batch, reference: Reference) -> Scores:
         """Scores of all edges for one model."""
@@ -115,20 +118,18 @@ class Swapped(Intervention):
 
     def scores(self, layout: Layout, model: Model, batch: Batch, reference: Reference) -> Scores:
         """Scores of all edges for one model."""
-        source, order, example = self._trials(layout, reference.inputs.shape[-1])
-        base = forward(layout, model.net, batch.inputs).out
-        probability = jnp.exp(log_likelihood(layout, base, batch))
+        base = predicted(layout, model, batch)
 
-        def one(trial: tuple[Int[Array, ""], Int[Array, " entry"], Int[Array, ""]]) -> Float[Array, "child batch"]:
-            out = forward(layout, model.net, replaced(layout, batch.inputs, reference.inputs, *trial)).out
+        def probability(batch: Batch) -> Float[Array, "child batch"]:
+            return jnp.exp(log_likelihood(layout, forward(layout, model.net, batch.inputs).out, batch))
+
+        def change(tried: Batch) -> Float[Array, "child batch"]:
             if self.of == "distribution":
-                return self._distance(layout, base, out, reference)
-            return jnp.abs(jnp.exp(log_likelihood(layout, out, batch)) - probability)
+                return total_variation(layout, base, predicted(layout, model, tried), reference)
+            return jnp.abs(probability(tried) - probability(batch))
 
-        changes = jax.lax.map(one, tuple(jnp.asarray(column, jnp.int32) for column in (source, order, example)))
-        reduce: Callable[..., Float[Array, "child batch"]] = jnp.mean if self.over == "mean" else jnp.max
-        parts = [reduce(changes[source == each], axis=0) for each in range(layout.num_sources)]
-        scores = jnp.transpose(jnp.stack(parts), (2, 1, 0))
+        changes = try_values(layout, batch, reference, self.samples, change)
+        scores = sum_up(changes, jnp.mean if self.over == "mean" else jnp.max)
         if self.valid:
             scores = valid(layout, scores, model, batch)
         return gate(layout, scores, batch, reference) if self.gate else scores

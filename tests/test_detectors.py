@@ -106,10 +106,10 @@ def test_pcmi_sampled_averages_over_the_values_of_a_source(inputs: Granularity) 
     encode_one = jax.jit(layout.encode)
 
     def chance(state: np.ndarray, action: int, child: int) -> float:
-        """Of what was observed, had the state or the action been this one; the change adds to what it was."""
+        """Of what was observed, had the state or the action been this one."""
         x = encode_one(jnp.asarray(state)[None], jnp.array([action], jnp.int32))[..., 0]
         out = plain_output(layout, plain, child, np.asarray(x, np.float64))
-        return float(np.exp(plain_log_p(layout, out, child, obs, after)))
+        return float(np.exp(plain_log_p(layout, out, child, state, after)))
 
     action = int(data.action[0])
     for source, kind in enumerate([*(variable.kind for variable in MIXED.variables), ACTION]):

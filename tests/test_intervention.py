@@ -1,6 +1,7 @@
 """The detector `intervention`: the values that it tries, its scores against plain loops, and what it finds."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TypeAlias
 
@@ -27,7 +28,9 @@ from elden.dynamics.network import Network, init_network
 from elden.dynamics.training import Model, Trainer, Transitions
 from elden.factors import Continuous, Discrete, Entity, Factors, Granularity, Kind, Variable
 from elden.graphs.base import Reference
-from elden.graphs.intervention import Intervention, moved, replaced
+from elden.graphs.gradient import Gradient
+from elden.graphs.intervention import Intervention, moved, replaced, total_variation, trials
+from elden.graphs.pcmi_sampled import PcmiSampled
 
 CONTINUOUS = Factors(
     (
@@ -138,9 +141,9 @@ def tried_values(layout: Layout, row: Plain, source: int, seen: Transitions, sam
 def test_one_source_takes_another_value_and_all_else_stays(world: str, inputs: Granularity) -> None:
     layout = world_layout(world, inputs=inputs)
     data, seen = some_transitions(layout), seen_transitions(layout)
-    encoded, examples = batch_of(layout, data).inputs, reference_of(layout, seen).inputs
-    replace, again = compiled(replaced, layout), jax.jit(layout.encode)
-    source, order, example = Intervention(samples=SAMPLES)._trials(layout, SEEN)
+    batch, reference = batch_of(layout, data), reference_of(layout, seen)
+    swap, again = compiled(replaced, layout), compiled(encode, layout)
+    source, order, example = trials(layout, SAMPLES, SEEN)
     number = 0
     for of in range(layout.num_sources):
         rows = [row_of(data, at) for at in range(4)]
@@ -149,8 +152,13 @@ def test_one_source_takes_another_value_and_all_else_stays(world: str, inputs: G
             assert source[number] == of
             turned = [with_source(layout, row, of, value[trial]) for row, value in zip(rows, values, strict=True)]
             obs, action = (jnp.asarray(np.stack(part)) for part in zip(*turned, strict=True))
-            got = replace(encoded, examples, source[number], order[number], example[number])
-            np.testing.assert_array_equal(got, again(obs, action))
+            got = swap(batch, reference, source[number], order[number], example[number])
+            due = again(obs, action, data.next_obs)
+            np.testing.assert_array_equal(got.inputs, due.inputs)
+            np.testing.assert_array_equal(got.target, due.target)
+            # What a predicted change is added to; discrete variables are predicted outright.
+            continuous = ~layout.discrete[..., None, None]
+            np.testing.assert_array_equal(np.where(continuous, got.current, 0), np.where(continuous, due.current, 0))
             number += 1
     assert number == len(source)
 
@@ -159,14 +167,14 @@ def test_one_source_takes_another_value_and_all_else_stays(world: str, inputs: G
 def test_other_values_are_tried_and_each_once(samples: int) -> None:
     layout = layout_of(DISCRETE, inputs="variable")
     data = some_transitions(layout)
-    encoded, examples = batch_of(layout, data).inputs, reference_of(layout, seen_transitions(layout)).inputs
-    trials = list(zip(*Intervention(samples=samples)._trials(layout, SEEN), strict=True))
-    replace = compiled(replaced, layout)
+    batch, reference = batch_of(layout, data), reference_of(layout, seen_transitions(layout))
+    table = list(zip(*trials(layout, samples, SEEN), strict=True))
+    swap = compiled(replaced, layout)
     for of, kind in enumerate(kinds_of(layout)):
         assert isinstance(kind, Discrete)
-        tried = np.stack([replace(encoded, examples, *trial)[of] for trial in trials if trial[0] == of])
+        tried = np.stack([swap(batch, reference, *trial).inputs[of] for trial in table if trial[0] == of])
         np.testing.assert_array_equal(tried.sum(1), 1)
-        now, others = np.argmax(encoded[of], axis=0), np.argmax(tried, axis=1)
+        now, others = np.argmax(batch.inputs[of], axis=0), np.argmax(tried, axis=1)
         assert len(others) == min(samples, kind.n - 1)
         assert (others != now).all()
         assert (others < kind.n).all()
@@ -178,7 +186,7 @@ def test_samples_bound_the_number_of_trials() -> None:
     layout = layout_of(MIXED)
 
     def counts(samples: int, examples: int) -> list[int]:
-        source, order, example = Intervention(samples=samples)._trials(layout, examples)
+        source, order, example = trials(layout, samples, examples)
         assert order.shape == (len(source), layout.input_entries)
         assert example.max() < examples
         return [int((source == of).sum()) for of in range(layout.num_sources)]
@@ -196,10 +204,18 @@ def test_samples_bound_the_number_of_trials() -> None:
 # Scores against their definition.
 
 
-def plain_spread(layout: Layout, seen: Transitions, variable: int) -> float:
+def plain_step(layout: Layout, seen: Transitions, variable: int) -> float:
+    """A typical change of a continuous variable."""
     columns = layout.factors.flat_slice(variable)
     lengths = np.linalg.norm(np.asarray(seen.next_obs - seen.obs, np.float64)[:, columns], axis=1)
-    return float(np.sqrt(np.mean(lengths**2)))
+    counted = lengths[lengths > plain_still(layout, seen, variable)]
+    return float(np.sqrt(np.mean(counted**2)))
+
+
+def plain_still(layout: Layout, seen: Transitions, variable: int) -> float:
+    """The largest change that counts as none."""
+    values = np.asarray(seen.obs, np.float64)[:, layout.factors.flat_slice(variable)]
+    return float(np.sqrt(((values - values.mean(axis=0)) ** 2).sum(axis=1).mean())) / 1000
 
 
 def normals_apart(distance: float, spread: float) -> float:
@@ -207,7 +223,7 @@ def normals_apart(distance: float, spread: float) -> float:
 
 
 def plain_distance(layout: Layout, child: int, one: np.ndarray, other: np.ndarray, seen: Transitions) -> float:
-    """Total variation between two outputs `[child, slot, value]`, the largest over a child's variables."""
+    """Total variation between two predictions `[child, slot, value]`, the largest over a child's variables."""
     found = []
     for index, (variable, (owner, slot)) in enumerate(zip(layout.factors.variables, layout.child_of, strict=True)):
         if owner != child:
@@ -216,22 +232,20 @@ def plain_distance(layout: Layout, child: int, one: np.ndarray, other: np.ndarra
         if isinstance(variable.kind, Discrete):
             found.append(float(np.abs(special.softmax(p) - special.softmax(q)).sum() / 2))
         else:
-            found.append(normals_apart(float(np.linalg.norm(p - q)), plain_spread(layout, seen, index)))
+            found.append(normals_apart(float(np.linalg.norm(p - q)), plain_step(layout, seen, index) / 4))
     return max(found)
 
 
-def plain_moved(layout: Layout, child: int, before: np.ndarray, after: np.ndarray, seen: Transitions) -> float:
-    """How far the entity of a child moved: the largest over all its variables."""
+def plain_moved(layout: Layout, child: int, before: np.ndarray, after: np.ndarray, seen: Transitions) -> bool:
+    """Whether any variable of a child's entity moved."""
     entity = child if layout.network.children == "entity" else layout.factors.entity_of[child]
     found = []
     for index in range(*layout.factors.entity_slices[entity].indices(layout.factors.num_variables)):
         columns = layout.factors.flat_slice(index)
-        change = after[columns].astype(np.float64) - before[columns].astype(np.float64)
-        if isinstance(layout.factors.variables[index].kind, Discrete):
-            found.append(float((change != 0).any()))
-        else:
-            found.append(normals_apart(float(np.linalg.norm(change)), plain_spread(layout, seen, index)))
-    return max(found)
+        change = float(np.linalg.norm(after[columns].astype(np.float64) - before[columns].astype(np.float64)))
+        discrete = isinstance(layout.factors.variables[index].kind, Discrete)
+        found.append(change > (0 if discrete else plain_still(layout, seen, index)))
+    return any(found)
 
 
 def plain_own(layout: Layout) -> Float[np.ndarray, "dst src"]:
@@ -252,7 +266,12 @@ def plain_scores(
         return forward(layout, net, encode(layout, obs, action, obs).inputs).out[..., 0]
 
     def predicted(row: Plain) -> np.ndarray:
-        return np.asarray(of_arrays(jnp.asarray(row[0])[None], jnp.asarray(row[1])[None]))
+        """Logits of discrete variables, and of continuous ones the value with the change added."""
+        out = np.array(of_arrays(jnp.asarray(row[0])[None], jnp.asarray(row[1])[None]))
+        for index, (variable, place) in enumerate(zip(layout.factors.variables, layout.child_of, strict=True)):
+            if not isinstance(variable.kind, Discrete):
+                out[place][: variable.kind.size] += row[0][layout.factors.flat_slice(index)]
+        return out
 
     scores = np.zeros((len(data.obs), layout.num_children, layout.num_sources))
     for example, source in np.ndindex(len(data.obs), layout.num_sources):
@@ -294,8 +313,9 @@ def test_scores_are_mean_changes_of_the_prediction(world: str, children: Granula
 def test_continuous_predictions_are_apart_as_far_as_normal_distributions(difference: float, spread: float) -> None:
     layout = Layout(Factors((Entity("ball", (Variable("x", Continuous(1)),)),)), ACTION, NetworkConfig())
     one = jnp.zeros((1, 1, 1, 1))
-    reference = Reference(jnp.zeros((layout.num_inputs, layout.input_entries, 1)), jnp.full((1, 1), spread))
-    got = Intervention()._distance(layout, one, one + difference, reference)
+    inputs, still = jnp.zeros((layout.num_inputs, layout.input_entries, 1)), jnp.zeros((1, 1))
+    reference = Reference(inputs, still, jnp.full((1, 1), 4 * spread))
+    got = total_variation(layout, one, one + difference, reference)
 
     def gap(x: float) -> float:
         return float(abs(stats.norm.pdf(x, 0, spread) - stats.norm.pdf(x, difference, spread)) / 2)
@@ -310,7 +330,7 @@ def test_discrete_predictions_are_apart_by_the_probability_that_must_move() -> N
     layout = layout_of(Factors((Entity("dial", (Variable("at", Discrete(3)),)),)))
     one, other = (jnp.log(jnp.array(p))[None, None, :, None] for p in ([0.5, 0.3, 0.2], [0.1, 0.3, 0.6]))
     reference = reference_of(layout, seen_transitions(layout))
-    np.testing.assert_allclose(Intervention()._distance(layout, one, other, reference), [[0.4]], rtol=1e-5)
+    np.testing.assert_allclose(total_variation(layout, one, other, reference), [[0.4]], rtol=1e-5)
 
 
 # What moved.
@@ -318,19 +338,54 @@ def test_discrete_predictions_are_apart_by_the_probability_that_must_move() -> N
 
 @pytest.mark.parametrize("children", GRANULARITIES)
 @pytest.mark.parametrize("world", WORLDS)
-def test_an_entity_moved_as_far_as_any_of_its_variables(world: str, children: Granularity) -> None:
+def test_an_entity_moved_where_any_of_its_variables_did(world: str, children: Granularity) -> None:
     layout = world_layout(world, children, "variable" if children == "entity" else "entity")
     data, seen = some_transitions(layout), seen_transitions(layout)
     got = np.asarray(jax.jit(partial(moved, layout))(batch_of(layout, data), reference_of(layout, seen)))
     before, after = np.asarray(data.obs), np.asarray(data.next_obs)
     for child, example in np.ndindex(*got.shape):
-        expected = plain_moved(layout, child, before[example], after[example], seen)
-        np.testing.assert_allclose(got[child, example], expected, rtol=1e-5, atol=1e-6)
+        assert got[child, example] == plain_moved(layout, child, before[example], after[example], seen)
     assert not got[:, 0].any()
     # In the second transition nothing but the first entity's last variable moved, which counts for all of the entity.
     mine = 1 if children == "entity" else layout.factors.entity_slices[0].stop
     assert (got[:mine, 1] > 0).all()
     assert not got[mine:, 1].any()
+
+
+def test_what_hardly_moves_has_a_yardstick_too() -> None:
+    """A jitter counts as no change, what never changed is measured by its deviation, and what never varies by 1."""
+    factors = Factors((Entity("cup", tuple(Variable(name, Continuous(1)) for name in ("lid", "x", "shake"))),))
+    layout = Layout(factors, ACTION, NetworkConfig())
+    rng = np.random.default_rng(0)
+    x, shake = rng.normal(0, 2, 500), rng.normal(0, 1, 500)
+    after = shake + np.where(np.arange(500) % 5 == 0, 0.3, 1e-5)
+    obs, next_obs = (np.stack([np.full(500, 7.0), x, last], 1).astype(np.float32) for last in (shake, after))
+    data = Transitions(jnp.asarray(obs), jnp.zeros(500, jnp.int32), jnp.asarray(next_obs))
+    reference = Reference.of(layout, data.obs, data.action, data.next_obs, examples=3)
+    assert reference.inputs.shape[-1] == 3
+    np.testing.assert_allclose(reference.step[:, 0], [1.0, x.std(), 0.3], rtol=1e-3)
+    change = np.asarray(moved(layout, batch_of(layout, data), reference))
+    np.testing.assert_array_equal(change, np.broadcast_to(np.arange(500) % 5 == 0, (3, 500)))
+
+
+def test_the_own_past_of_a_continuous_variable_counts() -> None:
+    """Of a perfect model of x' = x + 1 every detector that tries values, or takes derivatives, finds x ← x."""
+    factors = Factors(tuple(Entity(name, (Variable("x", Continuous(1)),)) for name in ("one", "two")))
+    layout = Layout(factors, ACTION, NetworkConfig(features=(4,), heads=1, head_size=2, mlp=(4,)))
+    net = jax.tree.map(jnp.zeros_like, some_network(layout))
+    net = replace(net, head=replace(net.head, bias=jnp.ones_like(net.head.bias)))
+    rng = np.random.default_rng(0)
+    obs = rng.normal(size=(6, 2)).astype(np.float32)
+    data = Transitions(jnp.asarray(obs), jnp.zeros(6, jnp.int32), jnp.asarray(obs + 1.3))
+    batch, reference = batch_of(layout, data), reference_of(layout, data)
+    np.testing.assert_allclose(forward(layout, net, batch.inputs).out, 1.0)
+    own = np.eye(2, 3, dtype=bool)
+    gradient = Gradient().scores(layout, Model(net, {}), batch, reference)
+    np.testing.assert_allclose(gradient, np.broadcast_to(0.3 * own, (6, 2, 3)), rtol=1e-5, atol=1e-7)
+    for detector in (PcmiSampled(), Intervention(gate=False)):
+        scores = np.asarray(detector.scores(layout, Model(net, {}), batch, reference))
+        assert (np.abs(scores[:, own]).max(axis=0) > 0.05).all(), detector
+        np.testing.assert_allclose(scores[:, ~own], 0.0, atol=1e-6)
 
 
 # A world whose dependencies are switched on and off.

@@ -1,6 +1,7 @@
 """The networks against plain loops, and their derivatives against finite differences."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -84,7 +85,13 @@ def test_likelihoods_and_errors_are_those_of_plain_loops(children: Granularity) 
 
 
 def log_p_of(layout: Layout, net: Numbers, child: int, inputs: np.ndarray, states: States) -> float:
-    return plain_log_p(layout, plain_output(layout, net, child, inputs), child, *states)
+    """`log p̂` of one child; continuous variables are taken from the inputs, not from the state."""
+    obs, next_obs = states
+    read = obs.copy()
+    for index, (row, first, size) in enumerate(layout.source_entries[:-1]):
+        if isinstance(layout.factors.variables[index].kind, Continuous):
+            read[layout.factors.flat_slice(index)] = inputs[row, first : first + size]
+    return plain_log_p(layout, plain_output(layout, net, child, inputs), child, read, next_obs)
 
 
 def differences(
@@ -175,9 +182,12 @@ def test_one_backward_pass_is_one_for_each_child() -> None:
     net, batch = random_network(layout), random_batch(layout, SIZE)
     _, derivative = jax.jit(lambda: likelihood_and_derivative(layout, net, batch, "log-probability"))()
 
+    row, entry, *place = layout.own_components
+
     @jax.jit
     def of_child(inputs: Float[Array, "input entry batch"], child: Int[Array, ""]) -> Float[Array, ""]:
-        return jnp.sum(log_likelihood(layout, forward(layout, net, inputs).out, batch)[child])
+        read = replace(batch, current=batch.current.at[tuple(place)].set(inputs[row, entry]))
+        return jnp.sum(log_likelihood(layout, forward(layout, net, inputs).out, read)[child])
 
     for child in range(layout.num_children):
         alone = jax.grad(of_child)(batch.inputs, jnp.int32(child))

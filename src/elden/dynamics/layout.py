@@ -228,6 +228,20 @@ class Layout:
         continuous = np.array([isinstance(kind, Continuous) for kind in kinds] + [False])
         return np.asarray(continuous[self.input_source])
 
+    @cached_property
+    def own_components(self) -> Int[np.ndarray, "5 component"]:
+        """Input, entry, child, slot and value of each component of a continuous variable.
+
+        There the state is both what a network reads and what its output is added to.
+        """
+        found = [
+            (row, first + component, *self.child_of[variable], component)
+            for variable, (row, first, size) in enumerate(self.source_entries[:-1])
+            if isinstance(self.factors.variables[variable].kind, Continuous)
+            for component in range(size)
+        ]
+        return np.array(found, np.int32).reshape(-1, 5).T
+
     def names(self, granularity: Granularity) -> tuple[str, ...]:
         """Names of the destinations at this granularity."""
         return self.factors.source_names(granularity)[:-1]

@@ -6,7 +6,7 @@ component. A child that is an entity is the product of its variables.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import jax
@@ -101,22 +101,29 @@ def slots_and_derivative(
     """`log p̂` of each variable, the derivatives of their products `p̂(s'_j)`, and what the modulation costs.
 
     One backward pass serves all children: each has its own part of the first layer's result, so the derivative of the
-    sum of all `log p̂(s'_j)` with respect to that result holds every child's derivative apart.
+    sum of all `log p̂(s'_j)` with respect to that result holds every child's derivative apart. A continuous variable
+    also counts as the value that the predicted change is added to.
     """
 
     def total(
-        hidden: Float[Array, "input hidden batch"],
+        hidden: Float[Array, "input hidden batch"], current: Float[Array, "child slot value batch"]
     ) -> tuple[Float[Array, ""], tuple[Float[Array, "child slot batch"], Float[Array, ""]]]:
         features = input_features(layout, net, hidden)
         modulation, cost = modulate(features)
-        slots = slot_log_likelihood(layout, predict(layout, net, features, modulation).out, batch)
+        out = predict(layout, net, features, modulation).out
+        slots = slot_log_likelihood(layout, out, replace(batch, current=current))
         log_p = jnp.sum(slots, axis=1)
         return jnp.sum(jnp.exp(log_p) if of == "probability" else log_p), (slots, cost)
 
-    slope, (log_p, cost) = jax.grad(total, has_aux=True)(first_layer(net, batch.inputs))
+    (slope, own), (log_p, cost) = jax.grad(total, (0, 1), has_aux=True)(first_layer(net, batch.inputs), batch.current)
     shape = (layout.num_inputs, layout.num_children, layout.network.features[0], slope.shape[-1])
     weight = net.first.weight.reshape(*shape[:3], layout.input_entries)
-    return log_p, transpose_times(weight, slope.reshape(shape)), cost
+    derivative = transpose_times(weight, slope.reshape(shape))
+    row, entry, child, slot, value = layout.own_components
+    if row.size:
+        own = own[child, slot, value].astype(derivative.dtype)
+        derivative = derivative.at[row, child, entry].add(own, unique_indices=True)
+    return log_p, derivative, cost
 
 
 def _unchanged(features: Float[Array, "child feature input batch"]) -> tuple[Modulation, Float[Array, ""]]:

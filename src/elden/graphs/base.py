@@ -15,19 +15,26 @@ from elden.dynamics.variants import Variant
 from elden.factors import Granularity
 from elden.graphs.thresholds import Rule
 
+STILL = 1e-3
+"""A change of a continuous variable counts from this share of its standard deviation on."""
+
 
 @pytree()
 @dataclass(frozen=True)
 class Reference:
-    """Some states and actions from the training data, for detectors that try other values.
+    """What detectors that try other values know of the training data.
 
     Attributes:
-        inputs: Encoded, as the networks read them.
-        spread: Root mean square of each variable's change in a step, the yardstick of continuous ones.
+        inputs: Some states and actions, encoded as the networks read them.
+        still: Of each continuous variable the largest change in a step that counts as none: a thousandth of its
+            standard deviation.
+        step: Of each continuous variable a typical change: the root mean square of those that count; where there is
+            none its standard deviation, or 1 where it never varies.
     """
 
     inputs: Float[Array, "*stack input entry example"]
-    spread: Float[Array, "*stack child slot"]
+    still: Float[Array, "*stack child slot"]
+    step: Float[Array, "*stack child slot"]
 
     @classmethod
     def of(
@@ -36,11 +43,19 @@ class Reference:
         obs: Num[Array, "example width"],
         action: Num[Array, "example *components"],
         next_obs: Num[Array, "example width"],
+        examples: int | None = None,
     ) -> "Reference":
-        """From transitions of the training data."""
+        """From transitions of the training data, of which the first ones serve as examples; None takes all."""
         batch = encode(layout, obs, action, next_obs)
+        centred = batch.current - jnp.mean(batch.current, axis=-1, keepdims=True)
+        varies = jnp.any(batch.current != batch.current[..., :1], axis=(2, 3))
+        deviation = jnp.where(varies, jnp.sqrt(jnp.mean(jnp.sum(centred**2, axis=2), axis=-1)), 0.0)
         squares = jnp.sum((batch.target - batch.current) ** 2, axis=2)
-        return cls(batch.inputs, jnp.sqrt(jnp.mean(squares, axis=-1)))
+        counts = jnp.sqrt(squares) > STILL * deviation[..., None]
+        typical = jnp.sqrt(jnp.mean(squares, axis=-1, where=counts))
+        otherwise = jnp.where(varies, deviation, 1.0)
+        step = jnp.where(jnp.any(counts, axis=-1), typical, otherwise)
+        return cls(batch.inputs[..., :examples], STILL * deviation, step)
 
 
 @runtime_checkable

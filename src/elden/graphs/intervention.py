@@ -1,13 +1,14 @@
 """Our own detector: what the model would have predicted, had one source had another value."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch, forward, log_probabilities
@@ -15,10 +16,10 @@ from elden.dynamics.training import Model
 from elden.dynamics.variants import Plain, Variant
 from elden.factors import Discrete, Granularity
 from elden.graphs.base import Reference
-from elden.graphs.sweep import kinds
+from elden.graphs.sweep import kinds, with_source
 from elden.graphs.thresholds import Rule
 
-_TINY = 1e-6
+_DEVIATION = 0.25
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,8 @@ class Intervention:
     does, only few would have brought it about. `moved_j` is 1 where any variable of the child's entity changed: what
     stays as it was needs no cause but itself, so there the child's own edge scores 1 and all others 0.
 
-    A continuous variable's predictions are compared as normal distributions whose deviation is the root mean square of
-    its changes in the data; it moved by the same measure, between 0 and 1.
+    A continuous variable's predictions are compared as normal distributions whose deviation is a quarter of a typical
+    change of it, so that predictions one such change apart differ by 0.95.
     """
 
     name: ClassVar[str] = "intervention"
@@ -61,78 +62,114 @@ class Intervention:
 
     def scores(self, layout: Layout, model: Model, batch: Batch, reference: Reference) -> Float[Array, "batch dst src"]:
         """Scores of all edges for one model."""
-        source, order, example = self._trials(layout, reference.inputs.shape[-1])
-        base = forward(layout, model.net, batch.inputs).out
-
-        def one(trial: tuple[Int[Array, ""], Int[Array, " entry"], Int[Array, ""]]) -> Float[Array, "child batch"]:
-            inputs = replaced(layout, batch.inputs, reference.inputs, *trial)
-            return self._distance(layout, base, forward(layout, model.net, inputs).out, reference)
-
-        # One after the other, to bound memory.
-        table = tuple(jnp.asarray(column, jnp.int32) for column in (source, order, example))
-        changes = jax.lax.map(one, table)
-        ends = np.cumsum(np.bincount(source, minlength=layout.num_sources))
-        means = [
-            jnp.mean(part, axis=0) if part.shape[0] else jnp.zeros(part.shape[1:])
-            for part in jnp.split(changes, ends[:-1].tolist())
-        ]
-        scores = jnp.transpose(jnp.stack(means), (2, 1, 0))
+        base = predicted(layout, model, batch)
+        changes = try_values(
+            layout,
+            batch,
+            reference,
+            self.samples,
+            lambda tried: total_variation(layout, base, predicted(layout, model, tried), reference),
+        )
+        scores = sum_up(changes, jnp.mean)
         if not self.gate:
             return scores
         change = moved(layout, batch, reference).T[..., None]
         return scores * change + own_edges(layout) * (1.0 - change)
 
-    def _trials(
-        self, layout: Layout, examples: int
-    ) -> tuple[Int[np.ndarray, " trial"], Int[np.ndarray, "trial entry"], Int[np.ndarray, " trial"]]:
-        """Source of each trial, where each entry of its input comes from, and the example for continuous sources."""
-        source, order, example = [], [], []
-        for index, (kind, (_, first, size)) in enumerate(zip(kinds(layout), layout.source_entries, strict=True)):
-            count = min(self.samples, kind.n - 1 if isinstance(kind, Discrete) else examples)
-            for trial in range(count):
-                entries = np.arange(layout.input_entries)
-                if isinstance(kind, Discrete):
-                    shift = 1 + (trial * (kind.n - 1)) // count
-                    entries[first : first + size] = first + (np.arange(size) - shift) % size
-                source.append(index)
-                order.append(entries)
-                example.append(trial)
-        table = np.array(order, np.int32).reshape(len(source), layout.input_entries)
-        return np.array(source, np.int32), table, np.array(example, np.int32)
 
-    def _distance(
-        self,
-        layout: Layout,
-        one: Float[Array, "child slot entry batch"],
-        other: Float[Array, "child slot entry batch"],
-        reference: Reference,
-    ) -> Float[Array, "child batch"]:
-        """Total variation between two predictions; of a child with many variables, the largest of theirs."""
-        distance = jnp.zeros((*one.shape[:2], one.shape[-1]))
-        if layout.discrete.any():
-            p, q = jnp.exp(log_probabilities(layout, one)), jnp.exp(log_probabilities(layout, other))
-            distance = jnp.where(layout.discrete[..., None], 0.5 * jnp.sum(jnp.abs(p - q), axis=2), distance)
-        continuous = layout.slot_mask & ~layout.discrete
-        if continuous.any():
-            distance = jnp.where(continuous[..., None], _between(layout, one - other, reference), distance)
-        return jnp.max(distance, axis=1)
+def try_values(
+    layout: Layout,
+    batch: Batch,
+    reference: Reference,
+    samples: int,
+    change: Callable[[Batch], Float[Array, "child batch"]],
+) -> list[Float[Array, "_trial child batch"]]:
+    """What `change` says of the batch with other values of one source, for every source.
+
+    Args:
+        layout: Meaning of the arrays.
+        batch: Transitions.
+        reference: Where values of continuous sources come from.
+        samples: How many other values are tried, at most.
+        change: From a batch in which a source has another value to how much that changes each child.
+    """
+    source, order, example = trials(layout, samples, reference.inputs.shape[-1])
+    table = tuple(jnp.asarray(column, jnp.int32) for column in (source, order, example))
+    # One after the other, to bound memory.
+    changes = jax.lax.map(lambda trial: change(replaced(layout, batch, reference, *trial)), table)
+    ends = np.cumsum(np.bincount(source, minlength=layout.num_sources))
+    return jnp.split(changes, ends[:-1].tolist())
+
+
+def sum_up(
+    changes: Sequence[Float[Array, "_trial child batch"]], reduce: Callable[..., Float[Array, "child batch"]]
+) -> Float[Array, "batch child src"]:
+    """The changes that each source's values made, reduced to one number; 0 for a source that has no other value."""
+    parts = [reduce(part, axis=0) if part.shape[0] else jnp.zeros(part.shape[1:]) for part in changes]
+    return jnp.transpose(jnp.stack(parts), (2, 1, 0))
+
+
+def trials(
+    layout: Layout, samples: int, examples: int
+) -> tuple[Int[np.ndarray, " trial"], Int[np.ndarray, "trial entry"], Int[np.ndarray, " trial"]]:
+    """Source of each trial, where each entry of its input comes from, and the example for continuous sources."""
+    source, order, example = [], [], []
+    for index, (kind, (_, first, size)) in enumerate(zip(kinds(layout), layout.source_entries, strict=True)):
+        count = min(samples, kind.n - 1 if isinstance(kind, Discrete) else examples)
+        for trial in range(count):
+            entries = np.arange(layout.input_entries)
+            if isinstance(kind, Discrete):
+                shift = 1 + (trial * (kind.n - 1)) // count
+                entries[first : first + size] = first + (np.arange(size) - shift) % size
+            source.append(index)
+            order.append(entries)
+            example.append(trial)
+    table = np.array(order, np.int32).reshape(len(source), layout.input_entries)
+    return np.array(source, np.int32), table, np.array(example, np.int32)
+
+
+def predicted(layout: Layout, model: Model, batch: Batch) -> Float[Array, "child slot value batch"]:
+    """Logarithms of the probabilities of discrete variables, means of continuous ones."""
+    out = forward(layout, model.net, batch.inputs).out
+    if not layout.discrete.any():
+        return batch.current + out
+    return jnp.where(layout.discrete[..., None, None], log_probabilities(layout, out), batch.current + out)
+
+
+def total_variation(
+    layout: Layout,
+    one: Float[Array, "child slot value batch"],
+    other: Float[Array, "child slot value batch"],
+    reference: Reference,
+) -> Float[Array, "child batch"]:
+    """Total variation between two predictions; of a child with many variables, the largest of theirs."""
+    distance = jnp.zeros((*one.shape[:2], one.shape[-1]))
+    if layout.discrete.any():
+        apart = 0.5 * jnp.sum(jnp.abs(jnp.exp(one) - jnp.exp(other)), axis=2)
+        distance = jnp.where(layout.discrete[..., None], apart, distance)
+    continuous = layout.slot_mask & ~layout.discrete
+    if continuous.any():
+        # Of two normal distributions whose means are |Δ| apart: erf(|Δ| / (2√2 σ)).
+        deviation = _DEVIATION * reference.step[..., None]
+        apart = jax.lax.erf(_length(layout, one - other) / (2 * math.sqrt(2) * deviation))
+        distance = jnp.where(continuous[..., None], apart, distance)
+    return jnp.max(distance, axis=1)
 
 
 def replaced(
     layout: Layout,
-    inputs: Float[Array, "input entry batch"],
-    seen: Float[Array, "input entry example"],
+    batch: Batch,
+    reference: Reference,
     source: Int[Array, ""],
     order: Int[Array, " entry"],
     example: Int[Array, ""],
-) -> Float[Array, "input entry batch"]:
-    """The inputs with another value of one source: a one-hot block turned round, or an example's components."""
-    mine: Bool[Array, "input entry 1"] = (jnp.asarray(layout.input_source) == source)[..., None]
-    other = jnp.take(inputs, order, axis=1)
+) -> Batch:
+    """The batch with another value of one source: a one-hot block turned round, or an example's components."""
+    other = jnp.take(batch.inputs, order, axis=1)
     if layout.input_continuous.any():
-        value = jax.lax.dynamic_index_in_dim(seen, example, axis=2, keepdims=True)
+        value = jax.lax.dynamic_index_in_dim(reference.inputs, example, axis=2, keepdims=True)
         other = jnp.where(layout.input_continuous[..., None], value, other)
-    return jnp.where(mine, other, inputs)
+    return with_source(layout, batch, source, other)
 
 
 def own_edges(layout: Layout) -> Float[np.ndarray, "dst src"]:
@@ -144,21 +181,15 @@ def own_edges(layout: Layout) -> Float[np.ndarray, "dst src"]:
 
 
 def moved(layout: Layout, batch: Batch, reference: Reference) -> Float[Array, "child batch"]:
-    """How far each child's entity changed in this step: 0 or 1 where its variables are discrete."""
-    change = jnp.where(layout.target_mask[..., None], batch.target - batch.current, 0.0)
-    jumped = jnp.any(change != 0, axis=2).astype(jnp.float32)
-    slots = jnp.where(layout.discrete[..., None], jumped, _between(layout, change, reference))
-    children = jnp.max(slots, axis=1)
+    """1 where any variable of a child's entity changed in this step, 0 elsewhere."""
+    length = _length(layout, batch.target - batch.current)
+    slots = length > jnp.where(layout.discrete, 0.0, reference.still)[..., None]
+    children = jnp.any(slots, axis=1).astype(jnp.float32)
     if layout.network.children == "entity":
         return children
     groups = [children[part] for part in layout.factors.entity_slices]
     return jnp.concatenate([jnp.broadcast_to(jnp.max(group, axis=0), group.shape) for group in groups])
 
 
-def _between(
-    layout: Layout, difference: Float[Array, "child slot entry batch"], reference: Reference
-) -> Float[Array, "child slot batch"]:
-    """Total variation between two normal distributions whose means differ by this: `erf(|Δ| / (2√2 σ))`."""
-    masked = jnp.where(layout.target_mask[..., None], difference, 0.0)
-    length = jnp.sqrt(jnp.sum(masked**2, axis=2))
-    return jax.lax.erf(length / (2 * math.sqrt(2) * (reference.spread[..., None] + _TINY)))
+def _length(layout: Layout, difference: Float[Array, "child slot value batch"]) -> Float[Array, "child slot batch"]:
+    return jnp.sqrt(jnp.sum(jnp.where(layout.target_mask[..., None], difference, 0.0) ** 2, axis=2))

@@ -5,7 +5,7 @@ and reads the probability of what was observed. All values of a discrete source 
 values that some reference states have.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +49,18 @@ def kinds(layout: Layout) -> tuple[Kind, ...]:
     return (*(variable.kind for variable in layout.factors.variables), layout.action)
 
 
+def with_source(
+    layout: Layout, batch: Batch, source: Int[Array, ""], other: Float[Array, "input entry #batch"]
+) -> Batch:
+    """The batch with one source as it is in other inputs; a continuous one also where its change is added to it."""
+    inputs = jnp.where((jnp.asarray(layout.input_source) == source)[..., None], other, batch.inputs)
+    row, entry, child, slot, value = layout.own_components
+    current = batch.current
+    if row.size:
+        current = current.at[child, slot, value].set(inputs[row, entry], unique_indices=True)
+    return replace(batch, inputs=inputs, current=current)
+
+
 def sweep(
     layout: Layout,
     model: Model,
@@ -71,13 +83,12 @@ def sweep(
 
     def one(swap: tuple[Int[Array, ""], Int[Array, ""], Int[Array, ""]]) -> Float[Array, "child batch"]:
         source, value, entry = swap
-        mine = (jnp.asarray(layout.input_source) == source)[..., None]
         chosen = (entries == entry).astype(jnp.float32)[None, :, None]
         if continuous.any():
             seen = jax.lax.dynamic_index_in_dim(reference.inputs, value, axis=2, keepdims=True)
             chosen = jnp.where(jnp.asarray(continuous)[source], seen, chosen)
-        inputs = jnp.where(mine, chosen, batch.inputs)
-        return log_likelihood(layout, forward(layout, model.net, inputs).out, batch)
+        tried = with_source(layout, batch, source, chosen)
+        return log_likelihood(layout, forward(layout, model.net, tried.inputs).out, tried)
 
     entry = np.where(continuous[swaps.source], 0, first[swaps.source] + swaps.value)
     table = (swaps.source, np.where(continuous[swaps.source], swaps.value, 0), entry)

@@ -47,6 +47,8 @@ from elden.studies.models import ModelStore, Recipe
 from elden.studies.results import Detection, RowResult, slug, world_card
 from elden.worlds.base import World
 
+_TYPICAL_OF = 8192  # transitions from which it is learnt how far continuous variables move
+
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Told what is being done, how much of it has been done, and how much there is."""
 
@@ -202,8 +204,8 @@ class _Study:
         self.data = all_transitions(dataset.train)
         self.unlabelled = sample(dataset.train, config.threshold_transitions)
         self.fingerprint = _fingerprint(dataset.train)
-        seen = sample(dataset.train, config.reference, seed=1)
-        self.reference = Reference.of(self.layout, seen.obs, seen.action, seen.next_obs)
+        seen = sample(dataset.train, max(config.reference, _TYPICAL_OF), seed=1)
+        self.reference = Reference.of(self.layout, seen.obs, seen.action, seen.next_obs, config.reference)
 
     def tell(self, what: str, done: int, total: int) -> None:
         if self.progress is not None:

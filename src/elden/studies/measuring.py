@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float, Int
 from elden.data import Dataset, Split
 from elden.dynamics.layout import Layout
 from elden.dynamics.training import Transitions
-from elden.factors import Factors
-from elden.graphs.base import Detector
+from elden.factors import Continuous, Factors
+from elden.graphs.base import STILL, Detector
 from elden.graphs.evaluate import convert
 from elden.graphs.metrics import (
     EdgeRow,
@@ -83,8 +83,10 @@ def sample(split: Split, count: int, seed: int = 0) -> Transitions:
 
 
 def entities_changed(factors: Factors, transitions: Transitions) -> Bool[np.ndarray, "time entity"]:
-    """Whether any variable of each entity changed in each step."""
-    columns = np.asarray(transitions.next_obs != transitions.obs)
+    """Whether any variable of each entity changed in each step: a continuous one by a thousandth of its deviation."""
+    before, after = (np.asarray(part, np.float64) for part in (transitions.obs, transitions.next_obs))
+    continuous = np.concatenate([np.full(v.kind.size, isinstance(v.kind, Continuous)) for v in factors.variables])
+    columns = np.abs(after - before) > np.where(continuous, STILL * before.std(axis=0), 0.0)
     owner = np.concatenate([np.full(v.kind.size, e) for v, e in zip(factors.variables, factors.entity_of, strict=True)])
     return np.stack([columns[:, owner == entity].any(axis=1) for entity in range(factors.num_entities)], axis=1)
 

@@ -18,7 +18,7 @@ from elden.dynamics.runs import Run, Speed, StoredModel
 from elden.dynamics.training import Trainer
 from elden.provenance import provenance
 
-MODEL_VERSION = 2
+MODEL_VERSION = 3
 """Raised when the same recipe would make another model: when initialisation, losses, random keys or updates change."""
 
 _log = logging.getLogger(__name__)
