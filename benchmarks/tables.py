@@ -16,16 +16,14 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
 from elden.graphs.registry import DETECTORS
-
-SHARED = ("gradient", "attention", "pcmi-sampled", "intervention")
-"""Methods that read the same models, which are trained once for all of them."""
 
 
 @dataclass(frozen=True)
@@ -56,18 +54,29 @@ def trainings(args: Args) -> dict[str, list[str]]:
     """A command for each process that trains for Table 1."""
     if "table1" not in args.tables:
         return {}
-    jobs = {"plain": SHARED, **{name: (name,) for name in DETECTORS if name not in SHARED}}
+    # Methods that read the same kind of network are trained by one process, so that none is trained twice.
+    jobs: dict[str, list[str]] = {}
+    for method, detector in DETECTORS.items():
+        jobs.setdefault(type(detector.variant).__name__.lower(), []).append(method)
     return {
         name: args.command("table1", args.out / "trainings" / name, "--methods", *methods, "--no-figures")
         for name, methods in jobs.items()
     }
 
 
-def start_sharing() -> None:
+@contextmanager
+def sharing() -> Iterator[None]:
     """Let processes share the GPU, where that is possible."""
-    if shutil.which("nvidia-cuda-mps-control") is not None:
-        subprocess.run(["nvidia-cuda-mps-control", "-d"], check=False)
-        time.sleep(2)
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control is None:
+        yield
+        return
+    subprocess.run([control, "-d"], check=False)
+    time.sleep(2)
+    try:
+        yield
+    finally:
+        subprocess.run([control], input=b"quit\n", check=False)
 
 
 def run_all(commands: dict[str, list[str]], logs: Path, deadline_s: float | None) -> list[str]:
@@ -86,9 +95,9 @@ def run_all(commands: dict[str, list[str]], logs: Path, deadline_s: float | None
 
 def main(args: Args) -> None:
     """Train at the same time, then make the tables one after the other."""
-    start_sharing()
     deadline_s = None if args.time_limit_s is None else time.monotonic() + args.time_limit_s
-    failed = run_all(trainings(args), args.out / "logs", deadline_s)
+    with sharing():
+        failed = run_all(trainings(args), args.out / "logs", deadline_s)
     for table in args.tables:
         failed = failed or run_all({table: args.command(table, args.out / table)}, args.out / "logs", deadline_s)
     if failed:

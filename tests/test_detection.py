@@ -298,6 +298,37 @@ def test_a_study_stops_and_goes_on(tmp_path: Path) -> None:
     result = detect(thawing(), config, dataset=data(), folder=folder, figures=False)
     assert_equal(result.groups["plain"].models, expected.groups["plain"].models)
     assert result.rows[0].seeds == expected.rows[0].seeds
+    lines = (folder / "metrics.jsonl").read_text()
+    detect(thawing(), config, dataset=data(), folder=folder, figures=False)
+    assert (folder / "metrics.jsonl").read_text() == lines
+
+
+def test_a_stopped_study_goes_on_after_another_one_has_done_a_part_of_it(tmp_path: Path) -> None:
+    config = replace(TINY, methods=("attention",), updates=100, seeds=2)
+    with pytest.raises(OutOfTimeError):
+        detect(thawing(), config, dataset=data(), folder=tmp_path / "two", models=tmp_path, deadline=Deadline.after(0))
+    one = detect(thawing(), replace(config, seeds=1), dataset=data(), models=tmp_path)
+    told: list[int] = []
+    both = detect(
+        thawing(),
+        config,
+        dataset=data(),
+        folder=tmp_path / "two",
+        models=tmp_path,
+        progress=lambda what, done, total: told.append(done) if what.startswith("training") else None,
+        figures=False,
+    )
+    assert told == [200]  # the first half of both was there
+    assert both.rows[0].seeds[0] == one.rows[0].seeds[0]
+    assert not list(tmp_path.glob("part-*"))
+
+
+def test_other_held_out_data_make_another_run(tmp_path: Path) -> None:
+    config, given = replace(TINY, methods=("attention",), updates=2, seeds=1), data()
+    detect(thawing(), config, dataset=given, folder=tmp_path, figures=False)
+    other = replace(given, held_out=replace(given.held_out, action=given.held_out.action[::-1].copy()))
+    with pytest.raises(OtherRunError, match=r"data\.held_out was"):
+        detect(thawing(), config, dataset=other, folder=tmp_path, figures=False)
 
 
 # Settings.

@@ -70,3 +70,17 @@ def test_a_damaged_model_counts_as_missing(tmp_path: Path, stored: StoredModel) 
 def test_trainings_of_other_runs_keep_their_states_apart(tmp_path: Path) -> None:
     store = ModelStore(tmp_path)
     assert store.parts(RECIPE, [RUN]) != store.parts(RECIPE, [RUN, replace(RUN, seed=1)])
+
+
+def test_a_training_that_was_stopped_is_found_by_what_is_missing(tmp_path: Path) -> None:
+    """Also when another study has finished some of its runs since."""
+    store, runs = ModelStore(tmp_path), tuple(Run(seed, 0.1, 1.0) for seed in range(4))
+    assert store.begun(RECIPE, runs[2:], runs) == runs[2:]
+    folder = store.begin(RECIPE, runs[1:])
+    assert folder == store.parts(RECIPE, runs[1:])
+    assert store.begun(RECIPE, runs[2:], runs) == store.begun(RECIPE, runs[3:], runs) == runs[1:]
+    assert store.begun(RECIPE, runs[:2], runs) == runs[:2]  # one of them has not begun
+    assert store.begun(RECIPE, runs[2:], runs[2:]) == runs[2:]  # another run would be trained that is not wanted
+    assert store.begun(replace(RECIPE, updates=20), runs[2:], runs) == runs[2:]
+    (folder / "runs.json").write_text("cut o")
+    assert store.begun(RECIPE, runs[2:], runs) == runs[2:]

@@ -525,7 +525,7 @@ def test_graphs_between_entities_are_drawn_at_a_threshold_of_their_own() -> None
     before = np.asarray(steps.obs)
     after = before.copy()
     after[0, 0], after[1, 2] = (before[0, 0] + 1) % 4, 1 - before[1, 2]
-    held = Held(replace(steps, next_obs=jnp.asarray(after)), np.zeros((3, 3, 4), bool), np.zeros((3, 1), bool), 1)
+    held = Held(replace(steps, next_obs=jnp.asarray(after)), np.zeros((3, 3, 4), bool), np.zeros((3, 1), bool))
     asked: list[object] = []
 
     def score(transitions: Transitions) -> Float[np.ndarray, "step dst src"]:

@@ -108,7 +108,7 @@ class StudyOptions:
     transitions: Annotated[int | None, _setting("transitions")] = None
     """Transitions to collect where no data are given, held-out ones included."""
     epsilon: Annotated[float | None, _setting("epsilon")] = None
-    """Share of random actions in the training part of collected data; held-out episodes have a tenth."""
+    """Share of random actions in the training part of collected data; in held-out episodes it is 0.1."""
     eval_episodes: Annotated[int | None, _setting("eval_episodes")] = None
     """Held-out episodes that are measured."""
     threshold_transitions: Annotated[int | None, _setting("threshold_transitions")] = None
@@ -118,7 +118,7 @@ class StudyOptions:
     granularity: Annotated[tuple[Level, ...] | None, _setting("granularity", Level)] = None
     """At which granularities to measure; the first is that of the tables and figures."""
     segment: Annotated[int | None, _setting("segment")] = None
-    """Updates between two returns to the host."""
+    """Updates between two returns to the host, whose batches are in memory at the same time."""
     chunk: Annotated[int | None, _setting("chunk")] = None
     """Transitions that are scored at a time."""
     models: Annotated[Path | None, given("PATH", "in the run folder")] = None
@@ -156,7 +156,7 @@ class StudyOptions:
 def _as_options(message: str) -> str:
     """A message about settings with their names as they are typed."""
     names = "|".join(option.name for option in fields(StudyOptions) if option.name not in _NO_SETTING)
-    return re.sub(rf"\b({names})=", lambda found: f"--{found[1].replace('_', '-')} ", message)
+    return re.sub(rf"(?<![\w./-])({names})=", lambda found: f"--{found[1].replace('_', '-')} ", message)
 
 
 @dataclass(frozen=True)

@@ -105,13 +105,18 @@ class Trained:
 
     Attributes:
         models: Every leaf begins with the axes run and member.
-        speed: How fast they were trained, all sittings together.
+        speeds: How fast each was trained, all sittings together; equal for those that were trained side by side.
         skipped: Updates that each run skipped because they were not finite.
     """
 
     models: Model
-    speed: Speed
+    speeds: tuple[Speed, ...]
     skipped: Int[np.ndarray, " run"]
+
+    @property
+    def speed(self) -> Speed:
+        """All of them together."""
+        return _sum(list(dict.fromkeys(self.speeds)))
 
     def take(self, index: Sequence[int]) -> Model:
         """The models of some of the runs."""
@@ -120,7 +125,7 @@ class Trained:
     def stored(self, index: int) -> StoredModel:
         """One run's model, to be kept."""
         model: Model = jax.tree.map(lambda leaf: leaf[index], self.models)
-        return StoredModel(model, int(self.skipped[index]), self.speed)
+        return StoredModel(model, int(self.skipped[index]), self.speeds[index])
 
 
 @dataclass(frozen=True)
@@ -183,7 +188,7 @@ class Training:
             ValueError: The folder holds states of another training.
         """
         state, clocks = self._train()
-        return Trained(state.model, _sum(clocks), np.asarray(state.skipped))
+        return Trained(state.model, (_sum(clocks),) * len(self.runs), np.asarray(state.skipped))
 
     def forget(self) -> None:
         """Remove the states that were kept: the models are safe."""
@@ -318,7 +323,7 @@ class _Clock:
         return cls(*numbers, float(values["compile_s"]), float(values["train_s"]))
 
 
-def _sum(clocks: Sequence[_Clock]) -> Speed:
+def _sum(clocks: "Sequence[_Clock] | Sequence[Speed]") -> Speed:
     return Speed(
         compile_s=sum(clock.compile_s for clock in clocks),
         train_s=sum(clock.train_s for clock in clocks),

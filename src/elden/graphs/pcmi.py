@@ -46,7 +46,7 @@ class DropInputs:
 
 @dataclass(frozen=True)
 class Pcmi:
-    """`log p(s'_j | s, a) − log p(s'_j | s ∖ s_i, a)`: one more pass for each input, N + 1 times the cost of one."""
+    """`log p(s'_j | s, a) − log p(s'_j | s ∖ s_i, a)`: one more pass for each input."""
 
     name: ClassVar[str] = "pcmi"
     penalised: ClassVar[bool] = False

@@ -39,11 +39,12 @@ class DetectConfig:
     updates: int = 500_000
     """Updates of each model."""
     segment: int = 1000
-    """Updates between two returns to the host: for progress, for saving, and for the time limit."""
+    """Updates between two returns to the host: for progress, for saving, and for the time limit. Their batches are in
+    memory at the same time."""
     transitions: int = 500_000
     """Transitions to collect, held-out ones included, where no data are given."""
     epsilon: float = CollectConfig.epsilon
-    """Share of random actions in the training data, where no data are given; measured episodes have a tenth."""
+    """Share of random actions in the training data, where no data are given; in measured episodes it is 0.1."""
     eval_episodes: int = 50
     """Held-out episodes that are measured; the last transition of each is left out."""
     threshold_transitions: int = 1000

@@ -35,13 +35,12 @@ from elden.studies.folder import RunFolder, write_csv, write_json
 from elden.studies.measuring import (
     all_transitions,
     break_down,
-    edge_rows,
     entities_changed,
+    file_rows,
     held_out,
     measure_levels,
     sample,
     self_edges_alone,
-    type_rows,
 )
 from elden.studies.models import ModelStore, Recipe
 from elden.studies.results import Detection, RowResult, slug, world_card
@@ -169,7 +168,9 @@ def _check_world(world: World, dataset: Dataset) -> None:
 def _description(world: World, config: DetectConfig, rows: Sequence[Row], dataset: Dataset) -> dict[str, object]:
     """Everything that decides the results."""
     named = {row.name: {"penalty": row.penalty, "mixup": row.mixup, **_named(row.detector)} for row in rows}
-    return {"world": world_card(world), "detect": config, "rows": named, "data": _fingerprint(dataset.train)}
+    parts = {"train": _fingerprint(dataset.train), "held_out": _fingerprint(dataset.held_out)}
+    data = {**parts, "collected": dataset.card.get("config")}
+    return {"world": world_card(world), "detect": config, "rows": named, "data": data}
 
 
 def _named(thing: object) -> dict[str, object]:
@@ -220,10 +221,11 @@ class _Study:
         missing = tuple(run for run in group.runs if known.get(run) is None)
         found = {run: model for run, model in known.items() if model is not None}
         if missing:
-            found |= self._train_missing(group.name, recipe, missing)
+            begun = missing if store is None else store.begun(recipe, missing, group.runs)
+            found = self._train_missing(group.name, recipe, begun) | found
         models: Model = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(found[run].model for run in group.runs))
         skipped = np.array([found[run].skipped for run in group.runs], np.int32)
-        return Trained(models, found[group.runs[0]].speed, skipped)
+        return Trained(models, tuple(found[run].speed for run in group.runs), skipped)
 
     def _train_missing(self, name: str, recipe: Recipe, runs: tuple[Run, ...]) -> dict[Run, StoredModel]:
         """Train these runs and store them."""
@@ -239,7 +241,7 @@ class _Study:
             data=self.data,
             num_updates=recipe.updates,
             segment=recipe.segment,
-            folder=None if store is None else store.parts(recipe, runs),
+            folder=None if store is None else store.begin(recipe, runs),
             identity={"runs": [recipe.describe(run) for run in runs]},
             deadline=self.deadline,
             progress=lambda done, total, _: self.tell(f"training {name}", done, total),
@@ -249,7 +251,8 @@ class _Study:
         stored = {run: trained.stored(i) for i, run in enumerate(runs)}
         if store is not None:
             for run, model in stored.items():
-                store.put(recipe, run, model)
+                if store.get(recipe, run) is None:
+                    store.put(recipe, run, model)
             training.forget()
         return stored
 
@@ -279,6 +282,11 @@ class _Study:
         models = trained.take(index)
         scored = self._score(row.detector, models, self.held.transitions)
         beside = self._score(row.detector, models, self.unlabelled)
+        if wrong := int((~np.isfinite(scored.scores)).sum() + (~np.isfinite(beside.scores)).sum()):
+            raise StudyError(
+                f"{wrong} scores of {row.name} are not finite, so its models have diverged; train it with a smaller"
+                " learning_rate, or leave it out: models that are done are kept"
+            )
         changed = entities_changed(self.layout.factors, self.unlabelled)
         seeds = measure_levels(scored.scores, beside.scores, changed, row.detector, self.layout, self.held, self.config)
         first = seeds[0][level]
@@ -290,7 +298,7 @@ class _Study:
             seeds=seeds,
             cost_s=min(scored.cost_s, beside.cost_s),
             relative_cost=math.nan,
-            updates_per_s=trained.speed.updates_per_s,
+            updates_per_s=trained.speeds[index[0]].updates_per_s,
             skipped=tuple(trained.skipped[index].tolist()),
             breakdown=break_down(here, threshold, level, self.held, self.world.book),
         )
@@ -308,9 +316,10 @@ class _Study:
             for level in self.config.granularity
             for name in ("roc_auc", "f1", "auto_f1")
         }
-        self.folder.log(self.config.updates, lines)
+        if not self.folder.finished:  # else the lines are there
+            self.folder.log(self.config.updates, lines)
         name = slug(result.row.name)
-        edges, types = edge_rows(result.breakdown.edges), type_rows(result.breakdown.types)
+        edges, types = file_rows(result.breakdown.edges), file_rows(result.breakdown.types)
         write_csv(self.folder.tables / f"{name}-edges.csv", edges)
         write_csv(self.folder.tables / f"{name}-types.csv", types)
         write_json(

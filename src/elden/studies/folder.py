@@ -56,6 +56,11 @@ class RunFolder:
         self._events = EventWriter(path / "tb")
 
     @property
+    def finished(self) -> bool:
+        """Whether the results are there."""
+        return (self.path / _SUMMARY).exists()
+
+    @property
     def checkpoints(self) -> Path:
         """Where models are kept."""
         return self.path / "checkpoints"

@@ -40,13 +40,11 @@ class Held:
         transitions: What the detectors see.
         graph: The true graphs, at variable level.
         events: What happened.
-        episodes: How many episodes they come from.
     """
 
     transitions: Transitions
     graph: Bool[np.ndarray, "time var var+1"]
     events: Bool[np.ndarray, "time event"]
-    episodes: int
 
     def truth(self, factors: Factors, level: Level) -> Bool[np.ndarray, "time dst src"]:
         """The true graphs at a level."""
@@ -73,7 +71,7 @@ def held_out(dataset: Dataset, episodes: int) -> Held:
     chosen = np.flatnonzero((split.episode <= numbers[episodes - 1]) & ~last)
     if not len(chosen):
         raise StudyError("every held-out episode has one transition only, and the last of each is left out")
-    return Held(_transitions(split, chosen), split.graph[chosen], split.events[chosen], episodes)
+    return Held(_transitions(split, chosen), split.graph[chosen], split.events[chosen])
 
 
 def sample(split: Split, count: int, seed: int = 0) -> Transitions:
@@ -249,11 +247,6 @@ def break_down(
     return Breakdown(edge_table(scores, truth, mask, threshold, *names), types, threshold)
 
 
-def edge_rows(rows: Sequence[EdgeRow]) -> list[Mapping[str, object]]:
-    """Rows for a file, with what follows from them."""
-    return [{**asdict(row), "missed": row.missed, "recall": row.recall} for row in rows]
-
-
-def type_rows(rows: Sequence[TypeRow]) -> list[Mapping[str, object]]:
+def file_rows(rows: Sequence[EdgeRow] | Sequence[TypeRow]) -> list[Mapping[str, object]]:
     """Rows for a file, with what follows from them."""
     return [{**asdict(row), "missed": row.missed, "recall": row.recall} for row in rows]

@@ -17,10 +17,12 @@ from elden.dynamics.checkpoint import VariantCard, load_model, save_model
 from elden.dynamics.runs import Run, Speed, StoredModel
 from elden.dynamics.training import Trainer
 from elden.provenance import provenance
+from elden.studies.folder import write_text
 
 MODEL_VERSION = 3
 """Raised when the same recipe would make another model: when initialisation, losses, random keys or updates change."""
 
+_RUNS = "runs.json"
 _log = logging.getLogger(__name__)
 
 
@@ -92,6 +94,34 @@ class ModelStore:
         """Where the states of a training of these runs are kept until it is done."""
         names = "".join(self.path(recipe, run).name for run in runs)
         return self.folder / f"part-{hashlib.sha256(names.encode()).hexdigest()[:16]}"
+
+    def begin(self, recipe: Recipe, runs: Sequence[Run]) -> Path:
+        """The same, with a list of the runs in it, so that `begun` finds it."""
+        folder = self.parts(recipe, runs)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / _RUNS, json.dumps([self.path(recipe, run).name for run in runs]) + "\n")
+        return folder
+
+    def begun(self, recipe: Recipe, missing: Sequence[Run], group: Sequence[Run]) -> tuple[Run, ...]:
+        """The runs of a training that was stopped and has all missing runs in it; the missing ones if there is none.
+
+        Other studies may have finished some of its runs since; its states are still those of all of them.
+
+        Args:
+            recipe: What the runs have in common.
+            missing: The runs that are wanted.
+            group: All runs that the training may have.
+        """
+        of_name = {self.path(recipe, run).name: run for run in group}
+        wanted = {self.path(recipe, run).name for run in missing}
+        for file in sorted(self.folder.glob(f"part-*/{_RUNS}")):
+            try:
+                names = json.loads(file.read_text())
+            except (OSError, ValueError):
+                continue
+            if isinstance(names, list) and wanted <= set(names) <= set(of_name):
+                return tuple(of_name[name] for name in names)
+        return tuple(missing)
 
     def put(self, recipe: Recipe, run: Run, stored: StoredModel) -> None:
         """Keep a model."""

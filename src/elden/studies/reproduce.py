@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from elden.data import Dataset
 from elden.data.plain import plain
 from elden.dynamics.runs import Deadline
 from elden.provenance import provenance
-from elden.studies.config import DetectConfig, Level, Row, in_words, method_rows, scheduled
+from elden.studies.config import DetectConfig, Level, Row, in_words, method_rows
 from elden.studies.detection import Progress, detect
 from elden.studies.folder import write_json, write_text
 from elden.studies.paper import METRICS, TABLE_2, paper_cells, paper_points, row_name
@@ -92,7 +91,6 @@ def reproduce(
     changes: Mapping[str, object] | None = None,
     *,
     models: Path | None = None,
-    datasets: Mapping[str, Dataset] | None = None,
     deadline: Deadline = Deadline(),  # noqa: B008 (frozen)
     progress: Callable[[str, str, int, int], None] | None = None,
     command: str | None = None,
@@ -107,7 +105,6 @@ def reproduce(
         out: Folder for the table, with a run folder for each world in it. What is already there is not done again.
         changes: Settings that differ from the preset's, by name.
         models: Where models are kept, which other studies can share; None takes the folder `models` in `out`.
-        datasets: Data by world; those of other worlds are collected.
         deadline: When to stop.
         progress: Told the world, and what is going on there.
         command: Command line for the records.
@@ -131,8 +128,7 @@ def reproduce(
             world,
             config,
             rows,
-            (datasets or {}).get(world.name),
-            out / world.name,
+            folder=out / world.name,
             models=out / "models" if models is None else models,
             deadline=deadline,
             progress=_of_world(progress, world.name),
@@ -157,8 +153,7 @@ def table_rows(name: Name, config: DetectConfig) -> tuple[Row, ...]:
     for coefficient in TABLE_2:
         mixup = 0.0 if coefficient is None else config.train.mixup
         if coefficient is not None or config.train.mixup > 0:
-            gradient = scheduled(method_rows(config)[0].detector, config)
-            rows.append(Row(row_name(coefficient), gradient, coefficient or 0.0, mixup))
+            rows.append(Row(row_name(coefficient), method_rows(config)[0].detector, coefficient or 0.0, mixup))
     return tuple(rows)
 
 

@@ -36,17 +36,18 @@ def detection_table(detection: Detection, level: Level | None = None, edges: Edg
     level = detection.config.level if level is None else level
     suffix = "" if edges == "all" else "_between"
     numbers = [result.statistics(level) for result in detection.rows]
+    costs = len({result.row.detector for result in detection.rows}) > 1  # one detector has one cost
     rows = [
         (
             result.row.name,
             *(format_value(*known[name + suffix], digits=3) for name in _MEASURES),
-            f"{result.relative_cost:.2g}×",
+            *([f"{result.relative_cost:.2g}×"] if costs else []),
         )
         for result, known in zip(detection.rows, numbers, strict=True)
     ]
     if edges == "all":
         auc, f1 = (format_value(value, digits=3) for value in detection.self_edges_alone[level])
-        rows.append((SELF_EDGES_ALONE, auc, f1, f1, format_value(None)))
+        rows.append((SELF_EDGES_ALONE, auc, f1, f1, *([format_value(None)] if costs else [])))
     bold = {
         (place, column)
         for column, name in enumerate(_MEASURES, 1)
@@ -59,7 +60,8 @@ def detection_table(detection: Detection, level: Level | None = None, edges: Edg
         f"{detection.world.name}, {_WORDS[level]}, {counted} ({rate:.1%} are on);"
         f" {detection.config.updates:,} updates, {seeds} seed{'s' if seeds > 1 else ''}, {episodes} episodes"
     )
-    return Table(title, ("method", *_MEASURES.values(), "cost"), tuple(rows), frozenset(bold))
+    columns = ("method", *_MEASURES.values(), *(["cost"] if costs else []))
+    return Table(title, columns, tuple(rows), frozenset(bold))
 
 
 def detection_tables(detection: Detection) -> list[Table]:
@@ -105,7 +107,8 @@ def comparison_table(ours: Sequence[Cell], paper: Sequence[Cell], title: str) ->
         known = any(cell.world == world for cell in paper)
         for metric, word in METRICS.items():
             found = [mine.get((world, name, metric)) for name in names]
-            best = _best([math.nan if cell is None else float(cell.mean) for cell in found], digits=2)
+            compared = [math.nan if cell is None or cell.method == SELF_EDGES_ALONE else cell.mean for cell in found]
+            best = _best(compared, digits=2)
             bold |= {(place, len(columns)) for place in best}
             columns += [f"{world} {word}", "paper"] if known else [f"{world} {word}"]
             for name, row, cell in zip(names, rows, found, strict=True):
