@@ -144,9 +144,9 @@ def test_only_mistakes_of_the_user_are_answered_in_one_line(
         ("detect", "elden detect needs a world: thawing, "),
         ("detect thawin", "no world 'thawin'; did you mean 'thawing'"),
         ("detect thawing --methods gradien pcmi", "no detector 'gradien'; did you mean 'gradient'"),
-        ("detect thawing --sed 3", "elden detect thawing has no option '--sed'; did you mean '--seeds'"),
+        ("detect thawing --sed 3", "elden detect thawing has no option '--sed'; did you mean '--seed'"),
         ("detect thawing --seeds 0", "--seeds 0 given; it must be 1 or more"),
-        ("detect thawing --seeds many", "'many' is not a whole number"),
+        ("detect thawing --seeds many", "elden: --seeds: 'many' is not a whole number"),
         ("detect thawing --time-limit-s -1", "--time-limit-s -1.0 given; it takes 0 to"),
         ("detect thawing --granularity variable", "can only be measured at the granularity 'entity'"),
         ("detect thawing --data /nowhere/at/all", "/nowhere/at/all has no card.json"),
@@ -215,6 +215,7 @@ def test_detect_end_to_end(capsys: pytest.CaptureFixture[str], tmp_path: Path, d
     code, _, error = run(capsys, *words, "--seeds", "2")
     assert code == 2
     assert "holds another run (detect.seeds was 1, now 2)" in error
+    assert f"--models {out / 'checkpoints'}" in error
 
 
 def test_data_of_another_world_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, data: Path) -> None:

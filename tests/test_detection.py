@@ -20,14 +20,16 @@ from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.runs import Deadline, OutOfTimeError, Run, Training
 from elden.graphs.gradient import Gradient
 from elden.graphs.input_mask import InputMask
-from elden.graphs.metrics import edge_mask
+from elden.graphs.metrics import edge_mask, f1_at
 from elden.graphs.registry import DETECTORS
 from elden.studies.config import DetectConfig, method_rows
 from elden.studies.detection import detect, groups_of
+from elden.studies.errors import StudyError
 from elden.studies.folder import OtherRunError, RunFolder
 from elden.studies.measuring import entities_changed, held_out, measure_level, sample, self_edges_alone
 from elden.studies.paper import METRICS, TABLE_1, TABLE_2, paper_cells, row_name
 from elden.studies.presets import preset
+from elden.studies.reading import load_reader
 from elden.studies.reproduce import reproduce, table_rows
 from elden.studies.results import Detection, slug
 from elden.studies.tables import cells_of, comparison_table, detection_table
@@ -121,6 +123,25 @@ def test_the_folder_has_all_its_parts(finished: tuple[Detection, Path]) -> None:
     assert all(name.startswith("plain-") for name in models)
 
 
+def test_graphs_can_be_read_with_what_a_run_leaves(finished: tuple[Detection, Path]) -> None:
+    result, folder = finished
+    held = held_out(data(), TINY.eval_episodes)
+    truth = held.truth(thawing().factors, "entity")
+    for seed in (None, 1):
+        reader = load_reader(folder, "gradient", seed)
+        graphs = reader.graphs(held.transitions.obs, held.transitions.action, held.transitions.next_obs)
+        expected = result.rows[0].seeds[seed or 0]["entity"]
+        assert reader.threshold == expected.auto_threshold
+        assert f1_at(graphs.astype(np.float32), truth, 1.0).f1 == pytest.approx(expected.auto_f1)
+    assert reader.names == (("agent", "fish", "sink", "fridge"), ("agent", "fish", "sink", "fridge", "action"))
+    with pytest.raises(StudyError, match="has no method 'gradien'; did you mean 'gradient'"):
+        load_reader(folder, "gradien")
+    with pytest.raises(StudyError, match=r"seed=7 given; the run in .* has 0, 1"):
+        load_reader(folder, "gradient", 7)
+    with pytest.raises(StudyError, match="holds no finished run"):
+        load_reader(folder / "media", "gradient")
+
+
 def test_the_table_of_a_world(finished: tuple[Detection, Path]) -> None:
     table = detection_table(finished[0])
     assert [row[0] for row in table.rows] == ["gradient", "attention", "(self-edges alone)"]
@@ -167,7 +188,7 @@ def test_data_of_another_world_are_refused() -> None:
 
 def test_rows_share_models_where_they_can() -> None:
     config = replace(TINY, methods=tuple(DETECTORS), seeds=3)
-    groups = {group.name: group for group in groups_of(method_rows(config), 3)}
+    groups = {group.name: group for group in groups_of(method_rows(config), range(3))}
     assert set(groups) == {"plain", "dropinputs", "learntmask", "kernel"}
     penalised = [run for run in groups["plain"].runs if run.penalty > 0]
     assert penalised == [Run(seed, TINY.train.penalty, 1.0) for seed in range(3)]
@@ -177,7 +198,7 @@ def test_rows_share_models_where_they_can() -> None:
 
 def test_without_penalty_all_plain_methods_share_their_models() -> None:
     config = replace(TINY, train=replace(TINY.train, penalty=0.0))
-    assert [len(group.runs) for group in groups_of(method_rows(config), 2)] == [2]
+    assert [len(group.runs) for group in groups_of(method_rows(config), range(2))] == [2]
 
 
 def test_the_mask_is_scheduled_by_the_length_of_the_training() -> None:
@@ -191,7 +212,7 @@ def test_the_mask_is_scheduled_by_the_length_of_the_training() -> None:
 def test_all_lambdas_are_one_group() -> None:
     rows = table_rows("table2", TINY)
     assert [row.name for row in rows] == [row_name(coefficient) for coefficient in TABLE_2]
-    (group,) = groups_of(rows, 3)
+    (group,) = groups_of(rows, range(3))
     assert len(group.runs) == 21
     assert (rows[0].penalty, rows[0].mixup) == (0.0, 0.0)
     assert all(isinstance(row.detector, Gradient) for row in rows)

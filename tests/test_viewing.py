@@ -25,6 +25,7 @@ from rich.console import Console
 
 import elden
 from elden import viewing
+from elden.dynamics.runs import Run
 from elden.dynamics.training import Transitions
 from elden.graphs.gradient import Gradient
 from elden.graphs.metrics import edge_mask
@@ -536,7 +537,7 @@ def test_graphs_between_entities_are_drawn_at_a_threshold_of_their_own() -> None
     def threshold(*levels: Level) -> float:
         seeds = ({level: level_result(level) for level in levels},)
         row = Row("gradient", Gradient(), 0.0, 0.0)
-        result = RowResult(row, seeds, 1.0, 1.0, 1.0, (0,), Breakdown([], [], 0.5))
+        result = RowResult(row, seeds, 1.0, 1.0, 1.0, (0,), (Run(0),), (None,), Breakdown([], [], 0.5))
         return figures._entity_threshold(DISCRETE, result, held, score)
 
     assert threshold("variable", "entity") == pytest.approx(0.9)

@@ -7,8 +7,22 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
-__all__ = ["main"]
+__all__ = ["main", "run"]
+
+_INTERRUPTED = 130
+
+
+def run() -> NoReturn:
+    """Run the command line of this process, and end it."""
+    code = main()
+    if code == _INTERRUPTED:
+        # Computations may still be running, which an orderly end would pull the ground from under.
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         print("elden: interrupted", file=sys.stderr)
-        return 130
+        return _INTERRUPTED
     except SystemExit as stop:  # tyro, after it has printed a help page
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0

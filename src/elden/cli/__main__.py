@@ -1,7 +1,5 @@
 """`python -m elden.cli` is `elden`."""
 
-import sys
+from elden.cli import run
 
-from elden.cli import main
-
-sys.exit(main())
+run()

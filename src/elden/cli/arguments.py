@@ -48,6 +48,7 @@ _PLAINER = {
     r"^Error parsing (world: |[A-Z]\w*: )?": "",
     r"invalid literal for int\(\) with base 10: (.*)": r"\1 is not a whole number",
     r"could not convert string to float: (.*)": r"\1 is not a number",
+    r"no type matching .* could be instantiated from .* - <class '\w+'>: ": "",
     r"Missing value for argument '(.*)'\..*": r"\1 needs a value",
 }
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from elden.cli.console import make_console
 from elden.cli.errors import UsageError
-from elden.cli.worlds import describe_options, world_choice
+from elden.cli.worlds import describe_options, given, world_choice
 from elden.data.collect import CollectConfig, Dataset, collect
 from elden.worlds.base import World
 from elden.worlds.labels import event_type
@@ -27,8 +27,8 @@ class Collect(CollectConfig):
 
     world: Annotated[World, tyro.conf.arg(name="", constructor_factory=world_choice)] = field(kw_only=True)
     """Which world."""
-    out: Path | None = None
-    """Folder for the data; runs/data/WORLD where none is given."""
+    out: Annotated[Path | None, given("PATH", "runs/data/WORLD")] = None
+    """Folder for the data."""
 
     @property
     def config(self) -> CollectConfig:

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from elden.cli.collect import refusal
 from elden.cli.console import make_console
 from elden.cli.errors import UsageError, check_range
-from elden.cli.worlds import world_choice
+from elden.cli.worlds import given, world_choice
 from elden.data import DamagedDataError, Dataset, load_dataset
 from elden.dynamics.config import Activation, DerivativeOf, Precision
 from elden.dynamics.runs import Deadline, OutOfTimeError
@@ -28,30 +28,28 @@ from elden.studies.presets import Preset, preset
 from elden.studies.tables import detection_tables
 from elden.viewing import rich_table
 from elden.worlds.base import World
+from elden.worlds.registry import WORLDS
 
-STOPPED = 75
-"""Exit code of a study whose time limit is over: try again (EX_TEMPFAIL)."""
+STOPPED, INTERRUPTED = 75, 130
+"""Exit codes of a study whose time limit is over (EX_TEMPFAIL: try again), and of one that was interrupted."""
 
 _LINE_EVERY_S = 30.0
 _KINDS: Mapping[type, str] = {int: "INT", float: "FLOAT", str: "NAME"}
 _NO_SETTING = ("world", "table", "worlds", "preset", "data", "models", "out", "time_limit_s", "figures")
 
 
-def given(metavar: str, otherwise: str) -> object:
-    """How an option shows in the help that is not there unless it is given."""
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {otherwise})")
-
-
 def _setting(name: str, choices: object = None) -> object:
     """How a setting shows in the help: what it takes, and the value that it has in each preset."""
     values = {chosen: preset(chosen, "").value(name) for chosen in get_args(Preset)}
+    own = {world: preset("paper", world).value(name) for world in WORLDS}
     first, *others = values.values()
     known = get_args(choices)
     one = f"{{{','.join(known)}}}" if known else _KINDS[type(first[0] if isinstance(first, tuple) else first)]
-    shown = "; ".join(f"{chosen}: {in_words(value)}" for chosen, value in values.items())
+    shown = [f"{chosen}: {in_words(value)}" for chosen, value in values.items()]
+    shown = [in_words(first)] if others == [first] else shown
+    shown += [f"{world}: {in_words(value)}" for world, value in own.items() if value != values["paper"]]
     return tyro.conf.arg(
-        metavar=f"{one} [...]" if isinstance(first, tuple) else one,
-        help_behavior_hint=f"({in_words(first) if others == [first] else shown})",
+        metavar=f"{one} [...]" if isinstance(first, tuple) else one, help_behavior_hint=f"({'; '.join(shown)})"
     )
 
 
@@ -65,6 +63,8 @@ class StudyOptions:
     """Detectors to compare, such as --methods gradient pcmi."""
     seeds: Annotated[int | None, _setting("seeds")] = None
     """Independent models of each kind."""
+    seed: Annotated[int | None, _setting("seed")] = None
+    """First of the seeds of models; it also decides which data are collected."""
     members: Annotated[int | None, _setting("members")] = None
     """Members of an ensemble; their scores are averaged."""
     updates: Annotated[int | None, _setting("updates")] = None
@@ -224,8 +224,8 @@ def stopping(console: Console) -> Iterator[None]:
         console.print(f"{stop}; what was done is kept, and the same command goes on from there")
         raise SystemExit(STOPPED) from None
     except KeyboardInterrupt:
-        console.print("interrupted; what was done is kept, and the same command goes on from there")
-        raise
+        console.print("interrupted; the same command goes on from what was kept")
+        raise SystemExit(INTERRUPTED) from None
 
 
 @contextmanager

@@ -7,8 +7,9 @@ from typing import Annotated
 import tyro
 
 from elden.cli.console import make_console
-from elden.cli.detect import StudyOptions, given, refusals, stopping, study_progress
+from elden.cli.detect import StudyOptions, refusals, stopping, study_progress
 from elden.cli.errors import UsageError
+from elden.cli.worlds import given
 from elden.dynamics.runs import Deadline
 from elden.studies.paper import PAPER_WORLDS
 from elden.studies.reproduce import TABLES, reproduce
@@ -25,7 +26,9 @@ class Reproduce(StudyOptions):
         str, tyro.conf.Positional, tyro.conf.arg(metavar=f"{{{','.join(TABLES)}}}", help_behavior_hint="(required)")
     ] = ""
     """Which table: table1 compares detectors, table2 values of λ."""
-    worlds: tuple[str, ...] = tuple(name for name in PAPER_WORLDS if name in WORLDS)
+    worlds: Annotated[tuple[str, ...], tyro.conf.arg(metavar=f"{{{','.join(WORLDS)}}} [...]")] = tuple(
+        name for name in PAPER_WORLDS if name in WORLDS
+    )
     """In which worlds."""
     out: Annotated[Path | None, given("PATH", "runs/TABLE-PRESET")] = None
     """Folder for the table and a run folder for each world."""

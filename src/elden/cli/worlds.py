@@ -12,6 +12,11 @@ from elden.worlds.base import World
 from elden.worlds.registry import WORLDS
 
 
+def given(metavar: str, otherwise: str) -> object:
+    """How an option shows in the help that is not there unless it is given."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {otherwise})")
+
+
 def first_line(doc: str | None) -> str:
     """The first paragraph of a docstring as one line."""
     return " ".join((doc or "").split("\n\n")[0].split())

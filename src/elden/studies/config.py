@@ -34,6 +34,8 @@ class DetectConfig:
     """The detectors to compare."""
     seeds: int = 3
     """Independent models of each kind."""
+    seed: int = 0
+    """First of their seeds; it also decides which data are collected."""
     members: int = 1
     """Members of an ensemble; their scores are averaged."""
     updates: int = 500_000
@@ -71,6 +73,8 @@ class DetectConfig:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must be 1 or more")
+        if not 0 <= self.seed < 2**31:
+            raise ValueError(f"seed={self.seed} given; it must lie between 0 and 2**31 - 1")
         if not 0 <= self.epsilon <= 1:
             raise ValueError(f"epsilon={self.epsilon} given; it must be a share, from 0 to 1")
         if not self.methods or not self.granularity:
@@ -89,6 +93,11 @@ class DetectConfig:
                     f"granularity={self.granularity} with children='entity' given; networks whose children are entities"
                     " can only be measured at the granularity 'entity'"
                 )
+
+    @property
+    def all_seeds(self) -> range:
+        """The seeds of the models of each kind."""
+        return range(self.seed, self.seed + self.seeds)
 
     @property
     def level(self) -> Level:

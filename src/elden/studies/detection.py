@@ -7,6 +7,7 @@ only the measures see them: thresholds that are called automatic come from unlab
 
 import hashlib
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
@@ -31,7 +32,7 @@ from elden.graphs.gradient import Gradient
 from elden.provenance import provenance
 from elden.studies.config import LEVELS, DetectConfig, Row, method_rows
 from elden.studies.errors import StudyError
-from elden.studies.folder import RunFolder, write_csv, write_json
+from elden.studies.folder import RunFolder, check_same, write_csv, write_json
 from elden.studies.measuring import (
     all_transitions,
     break_down,
@@ -67,7 +68,7 @@ class Group:
     runs: tuple[Run, ...]
 
 
-def groups_of(rows: Sequence[Row], seeds: int) -> tuple[Group, ...]:
+def groups_of(rows: Sequence[Row], seeds: Sequence[int]) -> tuple[Group, ...]:
     """Which models are trained together: all seeds and settings of one variant."""
     runs: dict[Variant, dict[Run, None]] = {}
     for row in rows:
@@ -79,8 +80,8 @@ def groups_of(rows: Sequence[Row], seeds: int) -> tuple[Group, ...]:
     return tuple(Group(name, variant, tuple(runs[variant])) for name, variant in zip(names, runs, strict=True))
 
 
-def _runs(row: Row, seeds: int) -> list[Run]:
-    return [Run(seed, row.penalty, row.mixup) for seed in range(seeds)]
+def _runs(row: Row, seeds: Sequence[int]) -> list[Run]:
+    return [Run(seed, row.penalty, row.mixup) for seed in seeds]
 
 
 def detect(
@@ -117,22 +118,26 @@ def detect(
     """
     began = time.perf_counter()
     rows = method_rows(config) if rows is None else tuple(rows)
+    description = _description(world, config, rows)
+    if folder is not None:
+        check_same(folder, description)  # before anything takes time
     if dataset is None:
         dataset = _collect(world, config, progress)
     _check_world(world, dataset)
     study = _Study(world, config, dataset, deadline, progress)
     if folder is not None:
-        study.folder = RunFolder(folder, _description(world, config, rows, dataset))
+        study.folder = RunFolder(folder, {**description, "data": _data(dataset)})
         models = study.folder.checkpoints if models is None else models
     if models is not None:
         study.store = ModelStore(models)
-    groups = {group: study.train(group) for group in groups_of(rows, config.seeds)}
+    groups = {group: study.train(group) for group in groups_of(rows, config.all_seeds)}
     results = study.measure(rows, groups, figures)
     detection = Detection(
         world=world,
         config=config,
         rows=results,
         groups={group.name: trained for group, trained in groups.items()},
+        models=None if models is None else os.path.relpath(models, folder or Path()),
         self_edges_alone={level: self_edges_alone(world.factors, study.held, level) for level in config.granularity},
         num_transitions=study.held.graph.shape[0],
         wall_s=time.perf_counter() - began,
@@ -146,7 +151,7 @@ def detect(
 def _collect(world: World, config: DetectConfig, progress: Progress | None) -> Dataset:
     tell = None if progress is None else lambda done, total: progress("collecting transitions", done, total)
     try:
-        return collect(world, CollectConfig(config.transitions, config.epsilon), progress=tell)
+        return collect(world, CollectConfig(config.transitions, config.epsilon, seed=config.seed), progress=tell)
     except ValueError as error:
         raise StudyError(str(error)) from None
 
@@ -165,12 +170,16 @@ def _check_world(world: World, dataset: Dataset) -> None:
             raise StudyError(f"the data have other {name} than {world.name} has now; collect them anew")
 
 
-def _description(world: World, config: DetectConfig, rows: Sequence[Row], dataset: Dataset) -> dict[str, object]:
-    """Everything that decides the results."""
+def _description(world: World, config: DetectConfig, rows: Sequence[Row]) -> dict[str, object]:
+    """Everything that decides the results, the data apart."""
     named = {row.name: {"penalty": row.penalty, "mixup": row.mixup, **_named(row.detector)} for row in rows}
+    return {"world": world_card(world), "detect": config, "rows": named}
+
+
+def _data(dataset: Dataset) -> dict[str, object]:
+    """Which data, and how they were collected."""
     parts = {"train": _fingerprint(dataset.train), "held_out": _fingerprint(dataset.held_out)}
-    data = {**parts, "collected": dataset.card.get("config")}
-    return {"world": world_card(world), "detect": config, "rows": named, "data": data}
+    return {**parts, "collected": dataset.card.get("config")}
 
 
 def _named(thing: object) -> dict[str, object]:
@@ -214,9 +223,7 @@ class _Study:
 
     def train(self, group: Group) -> Trained:
         """The models of a group: those that are stored, and the others trained side by side."""
-        config, store = self.config, self.store
-        trainer = Trainer(self.layout, config.train, group.variant, config.members)
-        recipe = Recipe(trainer, config.updates, config.segment, self.fingerprint)
+        store, recipe = self.store, self._recipe(group.variant)
         known = {} if store is None else {run: store.get(recipe, run) for run in group.runs}
         missing = tuple(run for run in group.runs if known.get(run) is None)
         found = {run: model for run, model in known.items() if model is not None}
@@ -226,6 +233,12 @@ class _Study:
         models: Model = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(found[run].model for run in group.runs))
         skipped = np.array([found[run].skipped for run in group.runs], np.int32)
         return Trained(models, tuple(found[run].speed for run in group.runs), skipped)
+
+    def _recipe(self, variant: Variant) -> Recipe:
+        """What decides the models of a variant."""
+        config = self.config
+        trainer = Trainer(self.layout, config.train, variant, config.members)
+        return Recipe(trainer, config.updates, config.segment, self.fingerprint)
 
     def _train_missing(self, name: str, recipe: Recipe, runs: tuple[Run, ...]) -> dict[Run, StoredModel]:
         """Train these runs and store them."""
@@ -244,7 +257,7 @@ class _Study:
             folder=None if store is None else store.begin(recipe, runs),
             identity={"runs": [recipe.describe(run) for run in runs]},
             deadline=self.deadline,
-            progress=lambda done, total, _: self.tell(f"training {name}", done, total),
+            progress=lambda done, total, _: self.tell(f"training {name} networks", done, total),
             log=log,
         )
         trained = training.finish()
@@ -278,7 +291,9 @@ class _Study:
 
     def _row(self, row: Row, group: Group, trained: Trained, figures: bool) -> RowResult:
         level, sources = self.config.level, row.detector.sources(self.layout)
-        index = [group.runs.index(run) for run in _runs(row, self.config.seeds)]
+        recipe = self._recipe(group.variant)
+        runs = _runs(row, self.config.all_seeds)
+        index = [group.runs.index(run) for run in runs]
         models = trained.take(index)
         scored = self._score(row.detector, models, self.held.transitions)
         beside = self._score(row.detector, models, self.unlabelled)
@@ -300,6 +315,8 @@ class _Study:
             relative_cost=math.nan,
             updates_per_s=trained.speeds[index[0]].updates_per_s,
             skipped=tuple(trained.skipped[index].tolist()),
+            runs=tuple(runs),
+            models=tuple(None if self.store is None else self.store.path(recipe, run).name for run in runs),
             breakdown=break_down(here, threshold, level, self.held, self.world.book),
         )
         self._record(result)

@@ -56,9 +56,13 @@ def draw_row(
     names = factors.source_names(dst)[:-1], factors.source_names(src)
     title = f"{world.name}, {name}"
     if truth[:, mask].any() and np.isfinite(scores).all():
-        heatmap = graph_heatmap(truth, scores, best, *names, f"{title}: graphs of unseen episodes", ~mask)
+        heatmap = graph_heatmap(
+            truth, scores, best, *names, f"{title}: graphs of unseen episodes (first seed, best threshold)", ~mask
+        )
         save(heatmap, media / f"{slug(name)}-heatmap.png")
-        histogram = score_histogram(scores[:, mask], truth[:, mask], auto, best, f"{title}: scores")
+        histogram = score_histogram(
+            scores[:, mask], truth[:, mask], auto, best, f"{title}: scores between different nodes (first seed)"
+        )
         save(histogram, media / f"{slug(name)}-histogram.png")
     if result.breakdown.types:
         called = int((scores[:, mask] >= result.breakdown.threshold).sum())
@@ -67,7 +71,10 @@ def draw_row(
             f"between different nodes, at the best threshold there ({result.breakdown.threshold:.3g});"
             f" {called:,} edges are called in all, {wrong:,} of them false alarms"
         )
-        save(edge_breakdown(_counts(result), f"{title}: what was found", note), media / f"{slug(name)}-edges.png")
+        save(
+            edge_breakdown(_counts(result), f"{title}: what was found (first seed)", note),
+            media / f"{slug(name)}-edges.png",
+        )
     _draw_strip(media / f"{slug(name)}-episode.png", world, result, held, score_episode)
 
 
@@ -92,7 +99,7 @@ def _draw_strip(path: Path, world: World, result: RowResult, held: Held, score_e
         [_picture(world, states, step) for step in range(len(truth))],
         _liveliest(truth[:, mask]),
         ~mask,
-        f"{world.name}, {result.row.name}: an episode, at the automatic threshold",
+        f"{world.name}, {result.row.name}: an episode (first seed, automatic threshold)",
     )
     save(figure, path)
 

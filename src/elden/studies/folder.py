@@ -21,7 +21,10 @@ from elden.data.plain import differences, plain
 from elden.studies.errors import StudyError
 from elden.studies.events import EventWriter
 
-_CONFIG, _METRICS, _SUMMARY = "config.json", "metrics.jsonl", "summary.json"
+SUMMARY = "summary.json"
+"""Name of the file with the results."""
+
+_CONFIG, _METRICS = "config.json", "metrics.jsonl"
 
 
 class OtherRunError(StudyError):
@@ -45,9 +48,8 @@ class RunFolder:
         self.path = path
         wanted = plain(config)
         file = path / _CONFIG
-        if file.exists():
-            _check_same(path, _read(file), wanted)
-        elif path.exists() and (not path.is_dir() or any(path.iterdir())):
+        check_same(path, config)
+        if not file.exists() and path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise StudyError(f"{path} holds something else than a run; choose a new or an empty folder")
         path.mkdir(parents=True, exist_ok=True)
         for name in ("checkpoints", "media", "tables"):
@@ -58,7 +60,7 @@ class RunFolder:
     @property
     def finished(self) -> bool:
         """Whether the results are there."""
-        return (self.path / _SUMMARY).exists()
+        return (self.path / SUMMARY).exists()
 
     @property
     def checkpoints(self) -> Path:
@@ -84,7 +86,7 @@ class RunFolder:
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """Write the results."""
-        write_json(self.path / _SUMMARY, summary)
+        write_json(self.path / SUMMARY, summary)
 
 
 def _scalars(values: Mapping[str, object]) -> Iterator[tuple[str, float]]:
@@ -124,6 +126,19 @@ def _read(file: Path) -> object:
         raise OtherRunError(f"{file} cannot be read ({error}); remove the folder or choose another") from None
 
 
-def _check_same(path: Path, found: object, wanted: object) -> None:
+def check_same(path: Path, config: Mapping[str, object]) -> None:
+    """Refuse a folder that holds a run with other settings than these, which may be a part of all.
+
+    Raises:
+        OtherRunError: It does.
+    """
+    if not (path / _CONFIG).exists():
+        return
+    found, wanted = _read(path / _CONFIG), plain(config)
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        found = {name: found.get(name) for name in wanted}
     if changed := differences(found, wanted):
-        raise OtherRunError(f"{path} holds another run ({changed}); choose another folder or remove this one")
+        raise OtherRunError(
+            f"{path} holds another run ({changed}); choose another folder (--out), which can share its models"
+            f" (--models {path / 'checkpoints'}), or remove this one"
+        )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from elden.dynamics.runs import Trained
+from elden.dynamics.runs import Run, Trained
 from elden.graphs.metrics import mean_and_error
 from elden.studies.config import DetectConfig, Level, Row
 from elden.studies.measuring import Breakdown, LevelResult
@@ -21,6 +21,8 @@ class RowResult:
         relative_cost: The same, as a multiple of what `gradient` takes.
         updates_per_s: Model updates by the second of the group in which its models were trained.
         skipped: Updates of each seed that were skipped because they were not finite.
+        runs: Seed and settings of each seed's model.
+        models: Its name in the folder of models; None where models are not kept.
         breakdown: Of the first seed, at the first level.
     """
 
@@ -30,6 +32,8 @@ class RowResult:
     relative_cost: float
     updates_per_s: float
     skipped: tuple[int, ...]
+    runs: tuple[Run, ...]
+    models: tuple[str | None, ...]
     breakdown: Breakdown
 
     def statistics(self, level: Level) -> dict[str, tuple[float, float]]:
@@ -45,8 +49,14 @@ class RowResult:
             "penalty": self.row.penalty,
             "mixup": self.row.mixup,
             "seeds": [
-                {"seed": seed, **levels[main].numbers(), "updates_per_s": self.updates_per_s, "skipped": skipped}
-                for seed, (levels, skipped) in enumerate(zip(self.seeds, self.skipped, strict=True))
+                {
+                    "seed": run.seed,
+                    "model": model,
+                    **levels[main].numbers(),
+                    "updates_per_s": self.updates_per_s,
+                    "skipped": skipped,
+                }
+                for run, model, levels, skipped in zip(self.runs, self.models, self.seeds, self.skipped, strict=True)
             ],
             "levels": {
                 level: {
@@ -71,6 +81,7 @@ class Detection:
         config: How detectors were trained and measured.
         rows: What each of them has come to.
         groups: The trained models.
+        models: Where they are kept, as seen from the run folder; None where they are not.
         self_edges_alone: ROC-AUC and F1 over all edges, at every level, of a graph of self-edges and nothing else.
         num_transitions: Number of measured transitions.
         wall_s: Seconds that all of it took.
@@ -81,6 +92,7 @@ class Detection:
     config: DetectConfig
     rows: tuple[RowResult, ...]
     groups: Mapping[str, Trained]
+    models: str | None
     self_edges_alone: Mapping[Level, tuple[float, float]]
     num_transitions: int
     wall_s: float
@@ -98,6 +110,7 @@ class Detection:
                 level: {"roc_auc": auc, "f1": f1} for level, (auc, f1) in self.self_edges_alone.items()
             },
             "methods": {result.row.name: result.summary() for result in self.rows},
+            "models": self.models,
             "training": {
                 name: {
                     "compile_s": trained.speed.compile_s,

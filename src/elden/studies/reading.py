@@ -1,0 +1,111 @@
+"""Graphs of any transitions, read with a model that a run has left."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Num
+
+from elden.dynamics.checkpoint import load_model
+from elden.dynamics.layout import Layout
+from elden.dynamics.training import Model, Transitions
+from elden.graphs.base import Detector, Reference
+from elden.graphs.evaluate import CHUNK, convert, score_transitions
+from elden.graphs.registry import detector_named
+from elden.studies.config import LEVELS, Level
+from elden.studies.errors import StudyError
+from elden.studies.folder import SUMMARY
+from elden.worlds.registry import nearest_names
+
+
+@dataclass(frozen=True)
+class GraphReader:
+    """A detector with one trained model.
+
+    Attributes:
+        detector: How graphs are read.
+        layout: What the model predicts and reads.
+        model: Every leaf begins with the axis member.
+        level: What destinations and sources of the graphs are.
+        threshold: An edge is there where its score is at least this; the run's automatic threshold for all edges.
+    """
+
+    detector: Detector
+    layout: Layout
+    model: Model
+    level: Level
+    threshold: float
+
+    @property
+    def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of destinations and sources."""
+        dst, src = LEVELS[self.level]
+        return self.layout.names(dst), self.layout.factors.source_names(src)
+
+    def scores(
+        self,
+        obs: Num[np.ndarray | Array, "time width"],
+        action: Num[np.ndarray | Array, "time *components"],
+        next_obs: Num[np.ndarray | Array, "time width"],
+        chunk: int = CHUNK,
+    ) -> Float[np.ndarray, "time dst src"]:
+        """Scores of all edges of some transitions: the higher, the more likely a dependency.
+
+        The action is the last source. Other values of continuous variables, where the detector tries some, are taken
+        from these transitions.
+
+        Args:
+            obs: Flat observations, as the world's factors lay them out.
+            action: The actions taken.
+            next_obs: Flat observations after the step.
+            chunk: Transitions that are scored at a time.
+        """
+        steps = Transitions(*map(jnp.asarray, (obs, action, next_obs)))
+        seen = steps[jnp.arange(min(CHUNK, len(steps.action)))]
+        reference = Reference.of(self.layout, seen.obs, seen.action, seen.next_obs)
+        models: Model = jax.tree.map(lambda leaf: leaf[None], self.model)
+        scored = score_transitions(self.detector, self.layout, models, steps, reference, chunk)[0]
+        return convert(scored, self.layout, self.detector.sources(self.layout), *LEVELS[self.level])
+
+    def graphs(
+        self,
+        obs: Num[np.ndarray | Array, "time width"],
+        action: Num[np.ndarray | Array, "time *components"],
+        next_obs: Num[np.ndarray | Array, "time width"],
+        chunk: int = CHUNK,
+    ) -> Bool[np.ndarray, "time dst src"]:
+        """Which edges are there; see `scores`."""
+        return self.scores(obs, action, next_obs, chunk) >= self.threshold
+
+
+def load_reader(folder: Path | str, method: str, seed: int | None = None) -> GraphReader:
+    """The detector and a model of a run, ready to read graphs.
+
+    Args:
+        folder: Run folder that `elden detect` has left, or that of one world of `elden reproduce table1`.
+        method: Which of its detectors.
+        seed: Which of its models; None takes the first.
+
+    Raises:
+        StudyError: There is no finished run, method or seed of this name, or its models were not kept.
+        DamagedDataError: The model is not as it was written.
+    """
+    path = Path(folder)
+    try:
+        summary = json.loads((path / SUMMARY).read_bytes())
+    except (OSError, ValueError) as error:
+        raise StudyError(f"{path} holds no finished run: {error}") from None
+    methods = summary["methods"]
+    if method not in methods:
+        raise StudyError(f"the run in {path} has no method {method!r}; {nearest_names(method, methods)}")
+    seeds = {known["seed"]: known for known in methods[method]["seeds"]}
+    chosen = seeds.get(next(iter(seeds)) if seed is None else seed)
+    if chosen is None:
+        raise StudyError(f"seed={seed} given; the run in {path} has {', '.join(map(str, seeds))}")
+    if summary.get("models") is None or chosen.get("model") is None:
+        raise StudyError(f"the models of the run in {path} were not kept")
+    saved = load_model(path / summary["models"] / chosen["model"])
+    return GraphReader(detector_named(method), saved.layout, saved.model, summary["level"], chosen["auto_threshold"])
