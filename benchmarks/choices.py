@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, Int
 from rich.console import Console
 
 import elden
+from elden.data.plain import plain
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch, forward, likelihood_and_derivative, log_likelihood
 from elden.dynamics.training import Model
@@ -184,6 +185,7 @@ class Args:
 def main(args: Args) -> None:
     """Measure all alternatives."""
     found: dict[str, object] = {}
+    configs: dict[str, object] = {}
     for name in args.worlds:
         config = preset(args.preset, name)
         config = config if args.seeds is None else config.changed(seeds=args.seeds)
@@ -194,6 +196,7 @@ def main(args: Args) -> None:
         ]
         detection = detect(elden.make(name), config, rows, models=args.models, figures=False)
         Console().print(rich_table(detection_table(detection)))
+        configs[name] = plain(config)
         found[name] = {
             result.row.name: {
                 measure: {"mean": round(mean, 4), "standard_error": round(error, 4)}
@@ -203,7 +206,8 @@ def main(args: Args) -> None:
             for result in detection.rows
         }
     if args.out is not None:
-        args.out.write_text(json.dumps({**provenance(), "preset": args.preset, "worlds": found}, indent=2) + "\n")
+        content = {**provenance(), "preset": args.preset, "configs": configs, "worlds": found}
+        args.out.write_text(json.dumps(content, indent=2) + "\n")
 
 
 if __name__ == "__main__":

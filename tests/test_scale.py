@@ -17,6 +17,7 @@ from elden.factors import Continuous, Discrete, Entity, Factors, Variable
 from elden.graphs.base import Detector, Reference
 from elden.graphs.evaluate import score_transitions, time_scores
 from elden.graphs.gradient import Gradient
+from elden.graphs.intervention import Intervention
 from elden.graphs.pcmi import Pcmi
 from elden.graphs.pcmi_sampled import PcmiSampled
 from elden.graphs.sweep import all_swaps
@@ -116,7 +117,10 @@ def test_pcmi_costs_a_prediction_for_each_input(monkeypatch: pytest.MonkeyPatch)
     assert many_turns * flops(MANY, Pcmi()) > 10 * flops(MANY, Gradient())
 
 
-@pytest.mark.parametrize(("detector", "times"), [(Pcmi(), 1.5), (PcmiSampled(SAMPLES), 2.0), (Gradient(), 8.0)])
+@pytest.mark.parametrize(
+    ("detector", "times"),
+    [(Pcmi(), 1.5), (PcmiSampled(SAMPLES), 2.0), (Intervention(SAMPLES), 2.0), (Gradient(), 8.0)],
+)
 def test_memory_is_that_of_a_few_predictions(detector: Detector, times: float) -> None:
     """Not of one for each input, of which there are 41, or for each value tried, of which there are far more."""
     layout = layout_of(MANY)
