@@ -130,8 +130,12 @@ def detect(
         models = study.folder.checkpoints if models is None else models
     if models is not None:
         study.store = ModelStore(models)
-    groups = {group: study.train(group) for group in groups_of(rows, config.all_seeds)}
-    results = study.measure(rows, groups, figures)
+    try:
+        groups = {group: study.train(group) for group in groups_of(rows, config.all_seeds)}
+        results = study.measure(rows, groups, figures)
+    finally:  # also when it is stopped
+        if study.folder is not None:
+            study.folder.close()
     detection = Detection(
         world=world,
         config=config,

@@ -14,12 +14,14 @@ Files are written under another name and then moved into place, so that none is 
 import csv
 import json
 import os
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tensorboardX import SummaryWriter
+
 from elden.data.plain import differences, plain
 from elden.studies.errors import StudyError
-from elden.studies.events import EventWriter
 
 SUMMARY = "summary.json"
 """Name of the file with the results."""
@@ -55,7 +57,7 @@ class RunFolder:
         for name in ("checkpoints", "media", "tables"):
             (path / name).mkdir(exist_ok=True)
         write_json(file, wanted)
-        self._events = EventWriter(path / "tb")
+        self._events: SummaryWriter | None = None
 
     @property
     def finished(self) -> bool:
@@ -82,7 +84,17 @@ class RunFolder:
         line = json.dumps(plain({"step": step, **values}), allow_nan=False)
         with (self.path / _METRICS).open("a", encoding="utf-8") as stream:
             stream.write(line + "\n")
-        self._events.scalars(step, dict(_scalars(values)))
+        if self._events is None:
+            # Beside the files of earlier sittings, which TensorBoard reads together.
+            self._events = SummaryWriter(str(self.path / "tb"), filename_suffix=f".{uuid.uuid4().hex}")
+        for name, number in _scalars(values):
+            self._events.add_scalar(name, number, step)
+
+    def close(self) -> None:
+        """Wait until everything is written, also what TensorBoard reads."""
+        if self._events is not None:
+            self._events.close()
+            self._events = None
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """Write the results."""

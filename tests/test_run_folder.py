@@ -1,0 +1,38 @@
+"""The folder that a run leaves behind: what TensorBoard finds in it."""
+
+import struct
+from pathlib import Path
+
+from tensorboardX.proto.event_pb2 import Event
+
+from elden.studies.folder import RunFolder
+
+
+def scalars(file: Path) -> list[tuple[int, str, float]]:
+    """Step, name and value of all numbers in an event file: records of length, checksum, message, checksum."""
+    data, place, found = file.read_bytes(), 0, []
+    while place < len(data):
+        (length,) = struct.unpack_from("<Q", data, place)
+        event = Event.FromString(data[place + 12 : place + 12 + length])
+        found += [(event.step, value.tag, value.simple_value) for value in event.summary.value]
+        place += 16 + length
+    return found
+
+
+def test_every_run_of_a_metric_is_logged(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run", {})
+    assert not (tmp_path / "run" / "tb").exists()
+    folder.log(5, {"loss/nll": [0.5, 0.25], "speed": 3, "words": "no number"})
+    folder.close()
+    (file,) = (tmp_path / "run" / "tb").iterdir()
+    assert scalars(file) == [(5, "loss/nll/0", 0.5), (5, "loss/nll/1", 0.25), (5, "speed", 3.0)]
+
+
+def test_every_sitting_has_a_file_of_its_own(tmp_path: Path) -> None:
+    for sitting in range(2):
+        folder = RunFolder(tmp_path / "run", {})
+        folder.log(sitting, {"a": float(sitting)})
+        folder.close()
+        folder.close()  # does nothing more
+    files = list((tmp_path / "run" / "tb").iterdir())
+    assert sorted(scalars(file) for file in files) == [[(0, "a", 0.0)], [(1, "a", 1.0)]]
