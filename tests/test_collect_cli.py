@@ -85,10 +85,10 @@ def test_default_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path, monk
     [
         ("collect", "elden collect needs a world: "),
         ("collect chain --transition 5", "no option '--transition'; did you mean '--transitions'"),
-        ("collect chain --transitions 0", "transitions=0 given; it takes 1 to"),
+        ("collect chain --transitions 0", "--transitions 0 given; it takes 1 to"),
         ("collect chain --transitions many", "'many' is not a whole number"),
-        ("collect chain --epsilon 2", "epsilon=2.0 given; it takes 0 to 1"),
-        ("collect chain --held-out 1", "held_out=1.0 given"),
+        ("collect chain --epsilon 2", "--epsilon 2.0 given; it takes 0 to 1"),
+        ("collect chain --held-out 1", "--held-out 1.0 given"),
         ("collect chain --transitions 50 --out new", "ask for more transitions or hold out less"),
         ("collect chain --transitions 500 --out file", "file is not a folder"),
         ("collect chain --transitions 500 --out file/below", "file/below: Not a directory"),

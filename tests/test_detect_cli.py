@@ -13,12 +13,13 @@ import elden
 from elden.cli import main
 from elden.cli.arguments import parse
 from elden.cli.console import make_console
-from elden.cli.detect import Detect, StudyOptions, study_progress
+from elden.cli.detect import Detect, study_progress
 from elden.cli.reproduce import Reproduce
+from elden.cli.worlds import option_flags
 from elden.data import CollectConfig, DamagedDataError, collect
-from elden.dynamics.config import NetworkConfig, TrainConfig
+from elden.dynamics.config import TrainConfig
 from elden.graphs.registry import DETECTORS
-from elden.studies.config import DetectConfig
+from elden.studies.config import SETTINGS
 from elden.studies.errors import StudyError
 from elden.studies.folder import OtherRunError
 from elden.studies.presets import preset
@@ -47,15 +48,15 @@ def test_options_change_the_preset() -> None:
     command = parse([*words, "--preset", "paper", "--granularity", "variable-from-entity", "--features", "16", "64"])
     assert isinstance(command, Detect)
     assert command.world == elden.make("carwash", size=9)
-    config = command.config(command.world)
+    config = command.resolved(command.world)
     assert (config.methods, config.seeds, config.updates) == (("gradient", "pcmi"), 5, 1000)
     assert (config.train.batch_size, config.train.penalty_start) == (8, 100)
     assert config.network.features == (16, 64)
-    assert config.granularity == ("variable-from-entity",)
+    assert config.levels == ("variable-from-entity",)
     default = parse(["detect", "thawing"])
     assert isinstance(default, Detect)
-    assert default.config(default.world) == preset("quick", "thawing")
-    assert default.config(default.world).methods == tuple(DETECTORS)
+    assert default.resolved(default.world) == preset("quick", "thawing")
+    assert default.resolved(default.world).methods == tuple(DETECTORS)
 
 
 def test_options_of_tables() -> None:
@@ -70,15 +71,14 @@ def test_options_of_tables() -> None:
 
 
 def test_every_setting_is_an_option() -> None:
-    options = {option.name for option in fields(StudyOptions)}
-    nested = {"network", "train"}
-    for settings in (NetworkConfig, TrainConfig, DetectConfig):
-        assert {setting.name for setting in fields(settings)} - nested <= options, settings
+    flags = option_flags(Detect)
+    assert all(f"--{name.replace('_', '-')}" in flags for name in SETTINGS)
+    assert {setting.name for setting in fields(TrainConfig)} | {"children", "seeds"} <= SETTINGS.keys()
     words = ["--clip", "5", "--penalty-start", "3", "--penalty-stop", "4", "--penalty-of", "log-probability"]
     words += ["--priority", "0.5", "--weight", "0.4", "--activation", "tanh", "--reference", "7"]
     command = parse(["detect", "thawing", *words, "--threshold-transitions", "8"])
     assert isinstance(command, Detect)
-    config = command.config(command.world)
+    config = command.resolved(command.world)
     train = config.train
     assert (train.clip, train.penalty_start, train.penalty_stop) == (5, 3, 4)
     assert (train.penalty_of, train.priority, train.weight) == ("log-probability", 0.5, 0.4)
@@ -143,14 +143,14 @@ def test_only_mistakes_of_the_user_are_answered_in_one_line(
     [
         ("detect", "elden detect needs a world: thawing, "),
         ("detect thawin", "no world 'thawin'; did you mean 'thawing'"),
-        ("detect thawing --methods gradien pcmi", "no detector 'gradien'; did you mean 'gradient'"),
+        ("detect thawing --methods gradien pcmi", "elden: no detector 'gradien'; did you mean 'gradient'"),
         ("detect thawing --sed 3", "elden detect thawing has no option '--sed'; did you mean '--seed'"),
         ("detect thawing --seeds 0", "--seeds 0 given; it must be 1 or more"),
         ("detect thawing --seeds many", "elden: --seeds: 'many' is not a whole number"),
         ("detect thawing --time-limit-s -1", "--time-limit-s -1.0 given; it takes 0 to"),
         ("detect thawing --granularity variable", "can only be measured at the granularity 'entity'"),
         ("detect thawing --data /nowhere/at/all", "/nowhere/at/all has no card.json"),
-        ("detect thawing --features 8", "the residual connections need them equal"),
+        ("detect thawing --features 8", "elden: --mlp (32, 32) ends with 32 but --features (8,) with 8; the residual"),
         ("detect thawing --penalty-stop 1 --penalty-start 2", "--penalty-start 2, --penalty-stop 1 given"),
         ("detect thawing --activation sine", "invalid choice 'sine'"),
         ("detect thawing --data x --transitions 9", "--transitions 9 given, but with --data nothing is collected"),
@@ -193,9 +193,27 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     said = " ".join(re.sub("[│\n]", " ", out).split())
     assert "{table1,table2}" in said
-    assert "--seeds INT Independent models of each kind. (quick: 2; paper: 3)" in said
-    assert "--features INT [...] Widths of the layers" in said
+    assert "--seeds INT Independent models of each kind. (default: 2)" in said
     assert "None" not in said
+    for words, penalty in (("carwash", "0.001"), ("thawing", "0.01"), ("--preset=paper thawing", "0.01")):
+        _, out, _ = run(capsys, "detect", *words.split(), "--help")
+        said = " ".join(re.sub("[│\n]", " ", out).split())
+        assert f"0 switches it off. (default: {penalty})" in said
+        assert f"Updates of each model. (default: {500_000 if 'paper' in words else 5000})" in said
+
+
+def test_what_is_given_counts_even_if_it_is_the_default() -> None:
+    command = parse(["detect", "thawing", "--penalty", "0.001", "--updates", "50", "--penalty-stop=1000"])
+    assert isinstance(command, Detect)
+    assert command.changes == {"penalty": 0.001, "updates": 50, "penalty_stop": 1000}
+    train = command.resolved(command.world).train
+    assert (train.penalty, train.penalty_start, train.penalty_stop) == (0.001, 5, 1000)
+    both = parse(["reproduce", "table1", "--penalty", "0.001"])
+    assert isinstance(both, Reproduce)
+    assert both.resolved(elden.make("thawing")).train.penalty == 0.001
+    entities = parse(["detect", "thawing", "--preset", "paper", "--children", "entity", "--mlp", "32", "64"])
+    assert isinstance(entities, Detect)
+    assert entities.resolved(entities.world).levels == ("entity",)
 
 
 def test_detect_end_to_end(capsys: pytest.CaptureFixture[str], tmp_path: Path, data: Path) -> None:

@@ -378,7 +378,7 @@ def test_settings_are_changed_by_name() -> None:
     assert (config.train.penalty_start, config.train.penalty_stop) == (100, 200)
     assert (config.network.features, config.train.batch_size, config.seeds) == ((16, 64), 8, 1)
     assert preset("paper", "carwash").changed(updates=1000, penalty_stop=900).train.penalty_stop == 900
-    assert preset("paper", "carwash").changed(children="entity").granularity == ("entity",)
+    assert preset("paper", "carwash").changed(children="entity").levels == ("entity",)
     for name, value, answer in [
         ("sedes", 3, "no setting 'sedes'; did you mean 'seeds'"),
         ("methods", ("gradeint",), "no detector 'gradeint'; did you mean 'gradient'"),

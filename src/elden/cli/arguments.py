@@ -8,19 +8,20 @@ import contextlib
 import io
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass, replace
 from typing import Annotated, Any, Protocol, Union, get_args, get_origin, get_type_hints, runtime_checkable
 
 import tyro
 
 from elden.cli.collect import Collect
 from elden.cli.demo import Demo
-from elden.cli.detect import Detect
+from elden.cli.detect import Detect, StudyOptions, as_options
 from elden.cli.errors import UsageError
 from elden.cli.info import Info
 from elden.cli.play import Play
 from elden.cli.reproduce import Reproduce
 from elden.cli.worlds import first_line, option_flags
+from elden.studies.config import SETTINGS
 from elden.worlds.base import World
 from elden.worlds.registry import WORLDS, nearest_names, world_class
 
@@ -45,7 +46,7 @@ COMMANDS: dict[str, type[Command]] = {
 
 _DESCRIPTION = "Exploration via local dependencies. `elden --version` prints the version."
 _PLAINER = {
-    r"^Error parsing (world: |[A-Z]\w*: )?": "",
+    r"^Error parsing (__tyro\S*: |world: |[A-Z]\w*: )?": "",
     r"invalid literal for int\(\) with base 10: (.*)": r"\1 is not a whole number",
     r"could not convert string to float: (.*)": r"\1 is not a number",
     r"no type matching .* could be instantiated from .* - <class '\w+'>: ": "",
@@ -67,12 +68,15 @@ def parse(words: Sequence[str]) -> Command:
     try:
         with contextlib.redirect_stderr(box):
             command: Command = tyro.cli(
-                _commands(), prog="elden", description=_DESCRIPTION, args=ordered, config=_MARKERS
+                _commands(ordered), prog="elden", description=_DESCRIPTION, args=ordered, config=_MARKERS
             )
     except SystemExit as stop:
         if not stop.code:
             raise
-        raise UsageError(_one_line(box.getvalue())) from None
+        raise UsageError(as_options(_one_line(box.getvalue()))) from None
+    if isinstance(command, StudyOptions):
+        flags = [_flag(word).removeprefix("--").replace("-", "_") for word in ordered if word.startswith("--")]
+        return replace(command, given=tuple(name for name in dict.fromkeys(flags) if name in SETTINGS))
     return command
 
 
@@ -80,11 +84,16 @@ def parse(words: Sequence[str]) -> Command:
 _MARKERS = (tyro.conf.CascadeSubcommandArgs, tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
 
 
-def _commands() -> Any:
-    """All subcommands as one type for tyro."""
+def _commands(words: Sequence[str]) -> Any:
+    """All subcommands as one type for tyro, with the defaults that they have with these words."""
+    world = words[1] if len(words) > 1 and words[1] in WORLDS else None
+    commands = {
+        name: command.showing(words, world) if issubclass(command, StudyOptions) else command
+        for name, command in COMMANDS.items()
+    }
     choices = tuple(
         Annotated[command, tyro.conf.subcommand(name, description=first_line(command.__doc__))]
-        for name, command in COMMANDS.items()
+        for name, command in commands.items()
     )
     return Union[choices]  # noqa: UP007 (the members are known at run time only)
 
@@ -128,10 +137,15 @@ def _bare_words(words: list[str], flags: Mapping[str, bool], lists: Collection[s
     return bare
 
 
-def _list_flags(command: type[Command]) -> set[str]:
+def _list_flags(command: type) -> set[str]:
     """The options of a subcommand that take as many values as are given."""
-    kinds = {name: (kind, *get_args(kind)) for name, kind in get_type_hints(command).items()}
-    return {f"--{name.replace('_', '-')}" for name, some in kinds.items() if any(get_origin(k) is tuple for k in some)}
+    found: set[str] = set()
+    for name, kind in get_type_hints(command).items():
+        if is_dataclass(kind) and isinstance(kind, type) and not issubclass(kind, World):
+            found |= _list_flags(kind)
+        elif any(get_origin(one) is tuple for one in (kind, *get_args(kind))):
+            found.add(f"--{name.replace('_', '-')}")
+    return found
 
 
 def _flag(word: str) -> str:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from elden.cli.console import make_console
 from elden.cli.errors import UsageError
-from elden.cli.worlds import describe_options, given, world_choice
+from elden.cli.worlds import describe_options, shown_as, world_choice
 from elden.data.collect import CollectConfig, Dataset, collect
 from elden.worlds.base import World
 from elden.worlds.labels import event_type
@@ -27,7 +27,7 @@ class Collect(CollectConfig):
 
     world: Annotated[World, tyro.conf.arg(name="", constructor_factory=world_choice)] = field(kw_only=True)
     """Which world."""
-    out: Annotated[Path | None, given("PATH", "runs/data/WORLD")] = None
+    out: Annotated[Path | None, shown_as("PATH", "runs/data/WORLD")] = None
     """Folder for the data."""
 
     @property

@@ -9,7 +9,7 @@ import tyro
 from elden.cli.console import make_console
 from elden.cli.detect import StudyOptions, refusals, stopping, study_progress
 from elden.cli.errors import UsageError
-from elden.cli.worlds import given
+from elden.cli.worlds import shown_as
 from elden.dynamics.runs import Deadline
 from elden.studies.paper import PAPER_WORLDS
 from elden.studies.reproduce import TABLES, reproduce
@@ -30,7 +30,7 @@ class Reproduce(StudyOptions):
         name for name in PAPER_WORLDS if name in WORLDS
     )
     """In which worlds."""
-    out: Annotated[Path | None, given("PATH", "runs/TABLE-PRESET")] = None
+    out: Annotated[Path | None, shown_as("PATH", "runs/TABLE-PRESET")] = None
     """Folder for the table and a run folder for each world."""
 
     def __post_init__(self) -> None:
@@ -42,16 +42,16 @@ class Reproduce(StudyOptions):
             raise UsageError(f"no table {self.table!r}; {nearest_names(self.table.lower(), TABLES)}")
         if not self.worlds or len(set(self.worlds)) < len(self.worlds):
             raise UsageError(f"--worlds {' '.join(self.worlds)} given; name at least one, and each once")
-        if self.table == "table2" and self.methods is not None:
+        if self.table == "table2" and "methods" in self.given:
             raise UsageError("--methods given, but table2 is about gradient alone")
-        if self.table == "table2" and self.penalty is not None:
-            raise UsageError(f"--penalty {self.penalty} given, but table2 compares values of λ of its own")
+        if self.table == "table2" and "penalty" in self.given:
+            raise UsageError(f"--penalty {self.config.train.penalty} given, but table2 compares values of λ of its own")
         for world in self.worlds:
             try:
                 made = make(world)
             except ValueError as error:
                 raise UsageError(str(error)) from None
-            self.config(made)
+            self.resolved(made)
 
     def run(self, command_line: str) -> None:
         """Train and measure world after world, and print the table."""
@@ -73,7 +73,7 @@ class Reproduce(StudyOptions):
             for detection in made.detections:
                 for edges in EDGES:
                     console.print(rich_table(detection_table(detection, edges=edges)))
-                for level in detection.config.granularity:
+                for level in detection.config.levels:
                     # One world at a time: all of them side by side are too wide for a terminal.
                     console.print(rich_table(made.table(level, [detection.world.name])))
             console.print(f"\n{out / 'table.md'}")

@@ -3,7 +3,7 @@
 Nothing here names a world, so one that is added to the registry appears by itself.
 """
 
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Annotated, Union
 
 import tyro
@@ -12,7 +12,7 @@ from elden.worlds.base import World
 from elden.worlds.registry import WORLDS
 
 
-def given(metavar: str, otherwise: str) -> object:
+def shown_as(metavar: str, otherwise: str) -> object:
     """How an option shows in the help that is not there unless it is given."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {otherwise})")
 
@@ -46,7 +46,9 @@ def option_flags(cls: type) -> dict[str, bool]:
     """The options of a dataclass as they are written ("--max-steps"), and whether each stands without a value."""
     flags: dict[str, bool] = {}
     for option in fields(cls):
-        if option.init and option.name != "world":
+        if isinstance(option.type, type) and is_dataclass(option.type):
+            flags |= option_flags(option.type)  # written without a prefix
+        elif option.init and option.name not in ("world", "given"):
             word, alone = option.name.replace("_", "-"), option.type in (bool, "bool")
             flags[f"--{word}"] = alone
             flags |= {f"--no-{word}": True} if alone else {}

@@ -1,5 +1,6 @@
 """What a study of detectors is: its settings, and the rows of the table that it makes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, TypeAlias
 
@@ -16,8 +17,8 @@ on entities."""
 
 LEVELS: dict[Level, tuple[Granularity, Granularity]] = {
     "entity": ("entity", "entity"),
-    "variable": ("variable", "variable"),
     "variable-from-entity": ("variable", "entity"),
+    "variable": ("variable", "variable"),
 }
 """Destination and source of each level."""
 
@@ -53,8 +54,9 @@ class DetectConfig:
     """Unlabelled transitions of the training data from whose scores the automatic threshold comes."""
     reference: int = 256
     """Transitions of the training data that show detectors which values continuous variables have."""
-    granularity: tuple[Level, ...] = ("entity", "variable-from-entity", "variable")
-    """At which granularities to measure; the first is that of the tables and figures."""
+    granularity: tuple[Level, ...] = ()
+    """At which granularities to measure, the first being that of the tables and figures; where none is named, all that
+    the networks allow."""
     chunk: int = 256
     """Transitions that are scored at a time."""
 
@@ -77,10 +79,8 @@ class DetectConfig:
             raise ValueError(f"seed={self.seed} given; it must lie between 0 and 2**31 - 1")
         if not 0 <= self.epsilon <= 1:
             raise ValueError(f"epsilon={self.epsilon} given; it must be a share, from 0 to 1")
-        if not self.methods or not self.granularity:
-            raise ValueError(
-                f"methods={self.methods}, granularity={self.granularity} given; both need at least one entry"
-            )
+        if not self.methods:
+            raise ValueError("methods=() given; at least one must be named")
         for name in self.methods:
             detector_named(name)
         _check_distinct("methods", self.methods)
@@ -102,7 +102,13 @@ class DetectConfig:
     @property
     def level(self) -> Level:
         """The level of the tables and figures."""
-        return self.granularity[0]
+        return self.levels[0]
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """All levels that are measured."""
+        coarse = self.network.children == "entity"
+        return self.granularity or tuple(level for level in LEVELS if not coarse or LEVELS[level][0] == "entity")
 
     def value(self, name: str) -> object:
         """The value of a setting by its own name, wherever it stands.
@@ -116,8 +122,7 @@ class DetectConfig:
     def changed(self, **values: object) -> "DetectConfig":
         """The same with other values, each by its own name, wherever it stands.
 
-        The penalty's rise keeps its place within the training when only `updates` is changed. Levels that networks
-        with entity children cannot have are left out when only `children` is changed.
+        The penalty's rise keeps its place within the training when only `updates` is changed.
 
         Raises:
             ValueError: A name that is not there, or a value that is not allowed.
@@ -130,23 +135,23 @@ class DetectConfig:
             share = updates / self.updates
             for name in ("penalty_start", "penalty_stop"):
                 parts["train"].setdefault(name, round(getattr(self.train, name) * share))
-        if values.get("children") == "entity":
-            parts[""].setdefault("granularity", tuple(one for one in self.granularity if LEVELS[one][0] == "entity"))
         network = replace(self.network, **parts["network"])  # type: ignore[arg-type]
         train = replace(self.train, **parts["train"])  # type: ignore[arg-type]
         return replace(self, **{"network": network, "train": train, **parts[""]})  # type: ignore[arg-type]
 
 
+SETTINGS: Mapping[str, str] = {
+    **{option.name: "train" for option in fields(TrainConfig)},
+    **{option.name: "network" for option in fields(NetworkConfig)},
+    **{option.name: "" for option in fields(DetectConfig) if option.name not in ("train", "network")},
+}
+"""Every setting by its own name, and the part of a config that it stands in; "" is the config itself."""
+
+
 def _home(name: str) -> str:
-    """In which part of a config a setting stands; "" is the config itself."""
-    homes = {
-        **{option.name: "train" for option in fields(TrainConfig)},
-        **{option.name: "network" for option in fields(NetworkConfig)},
-        **{option.name: "" for option in fields(DetectConfig)},
-    }
-    if name not in homes:
-        raise ValueError(f"no setting {name!r}; {nearest_names(name, homes)}")
-    return homes[name]
+    if name not in SETTINGS:
+        raise ValueError(f"no setting {name!r}; {nearest_names(name, SETTINGS)}")
+    return SETTINGS[name]
 
 
 def in_words(value: object) -> str:

@@ -142,7 +142,7 @@ def detect(
         rows=results,
         groups={group.name: trained for group, trained in groups.items()},
         models=None if models is None else os.path.relpath(models, folder or Path()),
-        self_edges_alone={level: self_edges_alone(world.factors, study.held, level) for level in config.granularity},
+        self_edges_alone={level: self_edges_alone(world.factors, study.held, level) for level in config.levels},
         num_transitions=study.held.graph.shape[0],
         wall_s=time.perf_counter() - began,
         origin=provenance(command),
@@ -334,7 +334,7 @@ class _Study:
             return
         lines = {
             f"{result.row.name}/{level}/{name}": [seed[level].numbers()[name] for seed in result.seeds]
-            for level in self.config.granularity
+            for level in self.config.levels
             for name in ("roc_auc", "f1", "auto_f1")
         }
         if not self.folder.finished:  # else the lines are there

@@ -202,7 +202,7 @@ def measure_levels(
     """For every run the measures at every level."""
     results: list[dict[Level, LevelResult]] = [{} for _ in scores]
     sources = detector.sources(layout)
-    for level in config.granularity:
+    for level in config.levels:
         dst, src = LEVELS[level]
         mask, truth = edge_mask(layout.factors, dst, src), held.truth(layout.factors, level)
         here = convert(scores, layout, sources, dst, src)

@@ -80,7 +80,7 @@ class Reproduction:
 
     def levels(self) -> list[Level]:
         """Every level that was measured in some world, the table's own first."""
-        return list(dict.fromkeys(level for one in self.detections for level in one.config.granularity))
+        return list(dict.fromkeys(level for one in self.detections for level in one.config.levels))
 
 
 def reproduce(

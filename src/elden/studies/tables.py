@@ -66,7 +66,7 @@ def detection_table(detection: Detection, level: Level | None = None, edges: Edg
 
 def detection_tables(detection: Detection) -> list[Table]:
     """The tables of every level, with all edges and with those between different nodes."""
-    return [detection_table(detection, level, edges) for level in detection.config.granularity for edges in EDGES]
+    return [detection_table(detection, level, edges) for level in detection.config.levels for edges in EDGES]
 
 
 def cells_of(detections: Sequence[Detection], level: Level | None = None) -> list[Cell]:
@@ -74,7 +74,7 @@ def cells_of(detections: Sequence[Detection], level: Level | None = None) -> lis
     cells = []
     for detection in detections:
         here = detection.config.level if level is None else level
-        if here not in detection.config.granularity:
+        if here not in detection.config.levels:
             continue
         for result in detection.rows:
             numbers = result.statistics(here)
