@@ -513,7 +513,7 @@ def test_play_in_a_terminal(terminal: tuple[int, int], leave: str) -> None:
         os.write(leader, b"\x1b[A")
         assert "agent.x <- action, agent.dir" in read_until(leader, "Q quit")
         os.write(leader, b"u")
-        assert "took back forward" in read_until(leader, "took back")
+        assert "took back forward" in read_until(leader, "Q quit")
         if leave == "key":
             os.write(leader, b"q")
         else:

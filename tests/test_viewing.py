@@ -294,7 +294,9 @@ def test_strip_of_an_episode_has_a_graph_and_a_picture_for_every_step(key: jax.A
     perfect = truths.astype(np.float32)
     figure = episode_strip(truths, perfect, THRESHOLD, dst, src, names, pictures, mask=own_past(dst, src))
     assert len(figure.axes) == 8
-    assert [f"{i}  {name}" for i, name in enumerate(names)] == [w for w in words(figure) if w[:1].isdigit()]
+    headings = [f"{i}  {name}" for i, name in enumerate(names)]
+    assert [word for word in words(figure) if word[:1].isdigit() and "  " in word] == headings
+    assert any(word.startswith("4 steps, each pictured before its action;") for word in words(figure))
     drawn = figure.axes[1].collections[0].get_array()
     assert drawn is not None
     shown = np.asarray(np.ma.filled(drawn, NOTHING)).reshape(11, 13)
