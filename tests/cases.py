@@ -47,11 +47,10 @@ def long_world_of(case: str) -> World:
     return world_of(case, **({"max_steps": LONG[case]} if case in LONG else {}))
 
 
-PLAYED = [
-    pytest.param(case, marks=pytest.mark.slow) if case in ("carwash-path", "carwash-lag0", "minecraft-path") else case
-    for case in CASES
-]
-"""All cases for tests that play long; those that differ little from others are slow ones."""
+_LONGEST = ("carwash-path", "carwash-lag0", "carwash-primitives", "minecraft-path", "minecraft-primitives")
+
+PLAYED = [pytest.param(case, marks=pytest.mark.slow) if case in _LONGEST else case for case in CASES]
+"""All cases for tests that play long; those that take longest are slow ones."""
 
 NUM_ENVS = 16
 """One number of environments for all, so that one compilation serves all."""

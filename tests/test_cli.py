@@ -506,7 +506,14 @@ def test_play_in_a_terminal(terminal: tuple[int, int], leave: str) -> None:
     before = termios.tcgetattr(follower)
     command = [sys.executable, "-m", "elden.cli", "play", "empty"]
     environment = {**os.environ, "TERM": "xterm"}
-    process = subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=environment)
+
+    def listen() -> None:
+        """Where the tests themselves run in the background, interrupts are ignored, also by what they start."""
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    process = subprocess.Popen(
+        command, stdin=follower, stdout=follower, stderr=follower, env=environment, preexec_fn=listen
+    )
     try:
         assert "step    0/40" in read_until(leader, "Q quit")
         assert not termios.tcgetattr(follower)[3] & (termios.ICANON | termios.ECHO), "keys arrive at once and unseen"

@@ -383,7 +383,7 @@ def test_settings_are_changed_by_name() -> None:
         ("sedes", 3, "no setting 'sedes'; did you mean 'seeds'"),
         ("methods", ("gradeint",), "no detector 'gradeint'; did you mean 'gradient'"),
         ("methods", ("pcmi", "pcmi"), "each may be named once"),
-        ("methods", (), "at least one entry"),
+        ("methods", (), "at least one must be named"),
         ("members", 0, "members=0 given; it must be 1 or more"),
     ]:
         with pytest.raises(ValueError, match=answer):
