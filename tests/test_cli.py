@@ -504,16 +504,11 @@ def test_play_in_a_terminal(terminal: tuple[int, int], leave: str) -> None:
     termios = pytest.importorskip("termios")
     leader, follower = terminal
     before = termios.tcgetattr(follower)
-    command = [sys.executable, "-m", "elden.cli", "play", "empty"]
+    # Where the tests themselves run in the background, interrupts are ignored, also by what they start.
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", f"{listen}; from elden.cli import run; run()", "play", "empty"]
     environment = {**os.environ, "TERM": "xterm"}
-
-    def listen() -> None:
-        """Where the tests themselves run in the background, interrupts are ignored, also by what they start."""
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-    process = subprocess.Popen(
-        command, stdin=follower, stdout=follower, stderr=follower, env=environment, preexec_fn=listen
-    )
+    process = subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=environment)
     try:
         assert "step    0/40" in read_until(leader, "Q quit")
         assert not termios.tcgetattr(follower)[3] & (termios.ICANON | termios.ECHO), "keys arrive at once and unseen"
