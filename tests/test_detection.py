@@ -129,7 +129,7 @@ def test_graphs_can_be_read_with_what_a_run_leaves(finished: tuple[Detection, Pa
     truth = held.truth(thawing().factors, "entity")
     for seed in (None, 1):
         reader = load_reader(folder, "gradient", seed)
-        graphs = reader.graphs(held.transitions.obs, held.transitions.action, held.transitions.next_obs)
+        graphs = reader.graphs(held.transitions)
         expected = result.rows[0].seeds[seed or 0]["entity"]
         assert reader.threshold == expected.auto_threshold
         assert f1_at(graphs.astype(np.float32), truth, 1.0).f1 == pytest.approx(expected.auto_f1)

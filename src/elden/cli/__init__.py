@@ -1,6 +1,6 @@
 """The command `elden`: look at a world, play it, collect data from it, detect dependencies in it, reproduce tables.
 
-Everything but `main` is imported when it is needed, so that `elden --version` does not wait for it.
+What takes long to load is imported when it is needed, so that `elden --version` does not wait for it.
 """
 
 import os
@@ -9,15 +9,15 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-__all__ = ["main", "run"]
+from elden.cli.errors import INTERRUPTED, UsageError
 
-_INTERRUPTED = 130
+__all__ = ["main", "run"]
 
 
 def run() -> NoReturn:
     """Run the command line of this process, and end it."""
     code = main()
-    if code == _INTERRUPTED:
+    if code == INTERRUPTED:
         # Computations may still be running, which an orderly end would pull the ground from under.
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -44,7 +44,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Independent runs are spread over devices; without this a CPU is one device, whatever the number of its cores.
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(os.cpu_count() or 1))
     from elden.cli.arguments import parse
-    from elden.cli.errors import UsageError
 
     try:
         parse(words).run(shlex.join(["elden", *words]))
@@ -56,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         print("elden: interrupted", file=sys.stderr)
-        return _INTERRUPTED
+        return INTERRUPTED
     except SystemExit as stop:  # tyro, after it has printed a help page
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0

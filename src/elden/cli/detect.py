@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from elden.cli.collect import refusal
 from elden.cli.console import make_console
-from elden.cli.errors import UsageError, check_range
+from elden.cli.errors import INTERRUPTED, STOPPED, UsageError, check_range
 from elden.cli.worlds import shown_as, world_choice
 from elden.data import CollectConfig, DamagedDataError, Dataset, load_dataset
 from elden.dynamics.runs import Deadline, OutOfTimeError
@@ -26,9 +26,6 @@ from elden.studies.presets import Preset, preset
 from elden.studies.tables import detection_tables
 from elden.viewing import rich_table
 from elden.worlds.base import World
-
-STOPPED, INTERRUPTED = 75, 130
-"""Exit codes of a study whose time limit is over (EX_TEMPFAIL: try again), and of one that was interrupted."""
 
 _LINE_EVERY_S = 30.0
 _QUICK = preset("quick", "")

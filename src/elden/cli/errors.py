@@ -1,4 +1,7 @@
-"""The one error that the command line answers with a line instead of a traceback."""
+"""The one error that the command line answers with a line instead of a traceback, and exit codes."""
+
+STOPPED, INTERRUPTED = 75, 130
+"""Exit codes of work whose time limit is over (EX_TEMPFAIL: try again), and of work that was interrupted."""
 
 
 class UsageError(ValueError):

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,22 @@ from elden.studies.config import LEVELS, Level
 from elden.studies.errors import StudyError
 from elden.studies.folder import SUMMARY
 from elden.worlds.registry import nearest_names
+
+
+class Steps(Protocol):
+    """Transitions: those that a buffer holds, a part of collected data, or anything else that has these."""
+
+    @property
+    def obs(self) -> Num[np.ndarray | Array, "time width"]:
+        """Flat observations, as the world's factors lay them out."""
+
+    @property
+    def action(self) -> Num[np.ndarray | Array, "time *components"]:
+        """The actions taken."""
+
+    @property
+    def next_obs(self) -> Num[np.ndarray | Array, "time width"]:
+        """Flat observations after the step."""
 
 
 @dataclass(frozen=True)
@@ -45,44 +62,26 @@ class GraphReader:
         dst, src = LEVELS[self.level]
         return self.layout.names(dst), self.layout.factors.source_names(src)
 
-    def scores(
-        self,
-        obs: Num[np.ndarray | Array, "time width"],
-        action: Num[np.ndarray | Array, "time *components"],
-        next_obs: Num[np.ndarray | Array, "time width"],
-        chunk: int = CHUNK,
-    ) -> Float[np.ndarray, "time dst src"]:
+    def scores(self, steps: Steps, chunk: int = CHUNK) -> Float[np.ndarray, "time dst src"]:
         """Scores of all edges of some transitions: the higher, the more likely a dependency.
 
         The action is the last source. Other values of continuous variables, where the detector tries some, are taken
-        from these transitions.
-
-        Args:
-            obs: Flat observations, as the world's factors lay them out.
-            action: The actions taken.
-            next_obs: Flat observations after the step.
-            chunk: Transitions that are scored at a time.
+        from these transitions. They are scored `chunk` at a time.
         """
-        steps = Transitions(*map(jnp.asarray, (obs, action, next_obs)))
-        seen = steps[jnp.arange(min(CHUNK, len(steps.action)))]
+        given = Transitions(*map(jnp.asarray, (steps.obs, steps.action, steps.next_obs)))
+        seen = given[jnp.arange(min(CHUNK, len(given.action)))]
         reference = Reference.of(self.layout, seen.obs, seen.action, seen.next_obs)
         models: Model = jax.tree.map(lambda leaf: leaf[None], self.model)
-        scored = score_transitions(self.detector, self.layout, models, steps, reference, chunk)[0]
+        scored = score_transitions(self.detector, self.layout, models, given, reference, chunk)[0]
         return convert(scored, self.layout, self.detector.sources(self.layout), *LEVELS[self.level])
 
-    def graphs(
-        self,
-        obs: Num[np.ndarray | Array, "time width"],
-        action: Num[np.ndarray | Array, "time *components"],
-        next_obs: Num[np.ndarray | Array, "time width"],
-        chunk: int = CHUNK,
-    ) -> Bool[np.ndarray, "time dst src"]:
+    def graphs(self, steps: Steps, chunk: int = CHUNK) -> Bool[np.ndarray, "time dst src"]:
         """Which edges are there; see `scores`."""
-        return self.scores(obs, action, next_obs, chunk) >= self.threshold
+        return self.scores(steps, chunk) >= self.threshold
 
 
 def load_reader(folder: Path | str, method: str, seed: int | None = None) -> GraphReader:
-    """The detector and a model of a run, ready to read graphs.
+    """The detector, as it is registered, and a model of a run, ready to read graphs.
 
     Args:
         folder: Run folder that `elden detect` has left, or that of one world of `elden reproduce table1`.
