@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from elden.studies.folder import SUMMARY
 from elden.worlds.registry import nearest_names
 
 
+@runtime_checkable
 class Steps(Protocol):
     """Transitions: those that a buffer holds, a part of collected data, or anything else that has these."""
 
