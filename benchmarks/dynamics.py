@@ -54,7 +54,7 @@ class Case:
         what: Updates, graphs on one device, or graphs with the transitions spread over all devices.
         children: What one network predicts.
         members: Networks in an ensemble.
-        precision: Number format of activations in training.
+        precision: Number format of activations.
         runs: Independent ensembles that are trained side by side, spread over devices.
     """
 
@@ -75,6 +75,7 @@ CASES = (
     Case("updates", "variable", 1, "bfloat16"),
     Case("updates", "variable", 5, "bfloat16"),
     Case("graphs", "variable", 5),
+    Case("graphs", "variable", 5, "bfloat16"),
 )
 SPREAD_CASES = (
     Case("updates", "entity", 1, runs=2),
@@ -160,12 +161,14 @@ def forward_flops(layout: Layout) -> int:
 
 
 def graphs(
-    layout: Layout, chunk: int, models: Model, transitions: Transitions, reference: Reference
+    layout: Layout, chunk: int, precision: Precision, models: Model, transitions: Transitions, reference: Reference
 ) -> Bool[Array, "chunk member transition dst src"]:
     """Every member's local graph of every transition."""
+    models = jax.tree.map(lambda leaf: leaf.astype(precision), models)
 
     def some(part: Transitions) -> Bool[Array, "member transition dst src"]:
         batch = encode(layout, part.obs, part.action, part.next_obs)
+        batch = replace(batch, inputs=batch.inputs.astype(precision))
         scores = jax.vmap(lambda model: Gradient().scores(layout, model, batch, reference))(models)
         return scores >= THRESHOLD
 
@@ -193,11 +196,13 @@ def time_updates(args: Args, trainer: Trainer, spread: Spread, data: Transitions
     return timed(args.repeats, lambda: program(own[0], own[1], shared, own[2]))
 
 
-def time_graphs(args: Args, layout: Layout, model: Model, spread: Spread, data: Transitions) -> _Timed:
+def time_graphs(
+    args: Args, layout: Layout, precision: Precision, model: Model, spread: Spread, data: Transitions
+) -> _Timed:
     """Read the graphs of equal parts of the transitions side by side."""
     some: Transitions = jax.tree.map(lambda leaf: leaf[: args.graphs].reshape(spread.runs, -1, *leaf.shape[1:]), data)
     reference = Reference.of(layout, data.obs[:64], data.action[:64], data.next_obs[:64])
-    read = jax.vmap(partial(graphs, layout, args.chunk), in_axes=(None, 0, None))
+    read = jax.vmap(partial(graphs, layout, args.chunk, precision), in_axes=(None, 0, None))
     program = jax.jit(spread.over(read, (False, True, False)))
     arguments = spread.copy(model), spread.deal(some), spread.copy(reference)
     return timed(args.repeats, lambda: program(*arguments))
@@ -217,7 +222,7 @@ def measure(args: Args, case: Case, data: Transitions) -> Row:
     else:
         spread = Spread.here(1 if case.what == "graphs" else jax.local_device_count())
         model = trainer.init(jax.random.key(0)).model
-        median, shortest, first = time_graphs(args, layout, model, spread, data)
+        median, shortest, first = time_graphs(args, layout, case.precision, model, spread, data)
         amount, flops = args.graphs, 2 * forward * args.graphs
     return Row(
         **asdict(case),
