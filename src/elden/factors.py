@@ -252,6 +252,12 @@ class Factors:
         return np.dtype(np.int32) if discrete else np.dtype(np.float32)
 
     @property
+    def compact_dtype(self) -> np.dtype[np.generic]:
+        """How many observations are stored: in as few bytes as hold each of them exactly."""
+        sizes = [kind.n for kind in self._kinds if isinstance(kind, Discrete)]
+        return np.dtype(np.min_scalar_type(max(sizes) - 1)) if len(sizes) == self.num_variables else self.dtype
+
+    @property
     def encoded_width(self) -> int:
         """Entries of an encoded observation: `n` per discrete variable, one per continuous component."""
         return sum(kind.encoded_size for kind in self._kinds)

@@ -30,7 +30,7 @@ from elden.data.store import (
     read_card,
     write_arrays,
 )
-from elden.factors import Discrete, Factors
+from elden.factors import Factors
 from elden.provenance import provenance
 from elden.worlds.base import World, WorldState
 
@@ -339,7 +339,7 @@ def _play(
 ) -> dict[str, Shaped[Array, "time env ..."]]:
     """Episodes side by side, each for `max_steps` steps, in small types."""
     reset_key, key = jax.random.split(key)
-    obs_type, action_type = _obs_type(world.factors), _smallest(world.num_actions)
+    obs_type, action_type = world.factors.compact_dtype, _smallest(world.num_actions)
 
     def step(states: WorldState, time: Int[Array, ""]) -> tuple[WorldState, dict[str, Shaped[Array, "env ..."]]]:
         act_key, step_key = jax.random.split(jax.random.fold_in(key, time))
@@ -364,12 +364,6 @@ def _play(
 def _smallest(n: int) -> np.dtype[np.generic]:
     """The smallest type that holds 0 .. n - 1."""
     return np.dtype(np.min_scalar_type(n - 1))
-
-
-def _obs_type(factors: Factors) -> np.dtype[np.generic]:
-    """How observations are stored: in as few bytes as hold them exactly."""
-    sizes = [variable.kind.n for variable in factors.variables if isinstance(variable.kind, Discrete)]
-    return _smallest(max(sizes)) if len(sizes) == factors.num_variables else factors.dtype
 
 
 # From chunks to the stored arrays, and from these to the data.

@@ -17,7 +17,7 @@ from elden.dynamics.config import DerivativeOf
 from elden.dynamics.layout import Layout
 from elden.dynamics.network import UNCHANGED, Modulation, Network, Output, first_layer, input_features, predict
 from elden.dynamics.products import transpose_times
-from elden.dynamics.pytree import pytree
+from elden.pytree import pytree
 
 _LOG_NORM = 0.5 * math.log(2 * math.pi)
 _NEVER = -1e30  # a logit of padding; finite, so that 0 times its logarithm stays 0

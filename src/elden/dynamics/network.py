@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Key
 from elden.dynamics.config import Activation, NetworkConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.products import attended, pair_products, softmax, times
-from elden.dynamics.pytree import pytree
+from elden.pytree import pytree
 
 
 @pytree()

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, Shaped
 
-from elden.dynamics.pytree import pytree
+from elden.pytree import pytree
 
 Items = TypeVar("Items")
 """A pytree of arrays; stored with a leading axis of length `capacity`."""

@@ -21,9 +21,9 @@ from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch, encode, slot_errors, slot_log_likelihood, slots_and_derivative
 from elden.dynamics.mixup import mix, mixup_coefficients, mixup_table
 from elden.dynamics.network import Modulation, Network, first_layer, init_network, input_features, predict
-from elden.dynamics.pytree import pytree
 from elden.dynamics.replay import Priorities
 from elden.dynamics.variants import Extra, Plain, Variant, rising
+from elden.pytree import pytree
 
 Metrics: TypeAlias = dict[str, Float[Array, "..."]]
 _Judged: TypeAlias = tuple[Float[Array, "*member metric"], Float[Array, "*member batch"]]
@@ -290,6 +290,7 @@ class Trainer:
         num_updates: int,
         derivatives: bool = True,
         mixup: bool = True,
+        size: Int[Array, ""] | None = None,
     ) -> tuple[TrainState, Metrics]:
         """Many updates on batches drawn from `data`: uniformly, or by prediction error where the config says so.
 
@@ -301,6 +302,8 @@ class Trainer:
             num_updates: How many.
             derivatives: Whether derivatives are part of the loss; where λ is 0 this only saves time.
             mixup: Whether batches are mixed.
+            size: How many transitions, the first ones, are there to be drawn uniformly; None stands for all. Priorities
+                know for themselves.
 
         Returns:
             The trained ensemble, and metrics: means over those of these updates that were not skipped; the mean
@@ -309,7 +312,7 @@ class Trainer:
         if self.config.priority > 0:
             state, metrics = self._train_by_priority(state, settings, data, key, num_updates, derivatives, mixup)
         else:
-            state, metrics = self._train_uniformly(state, settings, data, key, num_updates, derivatives, mixup)
+            state, metrics = self._train_uniformly(state, settings, data, key, num_updates, derivatives, mixup, size)
         means = dict(zip(self.metric_names, _finite_mean(metrics), strict=True))
         return state, means | {"loss/skipped": state.skipped.astype(jnp.float32)}
 
@@ -322,11 +325,12 @@ class Trainer:
         num_updates: int,
         derivatives: bool,
         mixup: bool,
+        size: Int[Array, ""] | None,
     ) -> tuple[TrainState, Float[Array, "update metric"]]:
         """All batches are drawn, encoded and mixed ahead, so that the scan does nothing but learn."""
         index_key, mix_key, variant_key = jax.random.split(key, 3)
         shape = (num_updates, self.members, self.config.batch_size)
-        index = jax.random.randint(index_key, shape, 0, data.action.shape[0], jnp.int32)
+        index = jax.random.randint(index_key, shape, 0, data.action.shape[0] if size is None else size, jnp.int32)
         lam = mixup_coefficients(settings.mixup, jax.random.uniform(mix_key, shape)) if mixup else None
         batches = jax.vmap(jax.vmap(self.batch))(data[index], lam)
         weights = jnp.ones(shape[1:], jnp.float32)

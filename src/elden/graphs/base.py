@@ -9,11 +9,11 @@ from jaxtyping import Array, Float, Num
 from elden.dynamics.config import TrainConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch, encode
-from elden.dynamics.pytree import pytree
 from elden.dynamics.training import Model
 from elden.dynamics.variants import Variant
 from elden.factors import Granularity
 from elden.graphs.thresholds import Rule
+from elden.pytree import pytree
 
 STILL = 1e-3
 """A change of a continuous variable counts from this share of its standard deviation on."""

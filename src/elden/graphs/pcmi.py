@@ -63,14 +63,21 @@ class Pcmi:
 
     def scores(self, layout: Layout, model: Model, batch: Batch, reference: Reference) -> Float[Array, "batch dst src"]:
         """Scores of all edges for one model."""
-        features = input_features(layout, model.net, first_layer(model.net, batch.inputs))
-        children, _, num_inputs, size = features.shape
+        return influence(layout, model, batch, jnp.arange(layout.num_inputs, dtype=jnp.int32))
 
-        def without(lost: Int[Array, ""]) -> Float[Array, "child batch"]:
-            kept = (jnp.arange(num_inputs, dtype=jnp.int32) != lost).astype(jnp.float32)
-            mask = jnp.broadcast_to(kept[:, None], (children, num_inputs, size))
-            return log_likelihood(layout, predict(layout, model.net, features, Modulation(features=mask)).out, batch)
 
-        # One after the other: memory then does not grow with the number of inputs. An index past the last loses none.
-        log_p = jax.lax.map(without, jnp.arange(num_inputs + 1, dtype=jnp.int32))
-        return jnp.transpose(log_p[-1] - log_p[:-1], (2, 1, 0))
+def influence(
+    layout: Layout, model: Model, batch: Batch, inputs: Int[Array, " some"]
+) -> Float[Array, "batch dst some"]:
+    """The scores of these inputs alone."""
+    features = input_features(layout, model.net, first_layer(model.net, batch.inputs))
+    children, _, num_inputs, size = features.shape
+
+    def without(lost: Int[Array, ""]) -> Float[Array, "child batch"]:
+        kept = (jnp.arange(num_inputs, dtype=jnp.int32) != lost).astype(jnp.float32)
+        mask = jnp.broadcast_to(kept[:, None], (children, num_inputs, size))
+        return log_likelihood(layout, predict(layout, model.net, features, Modulation(features=mask)).out, batch)
+
+    # One after the other: memory then does not grow with the number of inputs. An index past the last loses none.
+    log_p = jax.lax.map(without, jnp.append(inputs, jnp.int32(num_inputs)))
+    return jnp.transpose(log_p[-1] - log_p[:-1], (2, 1, 0))

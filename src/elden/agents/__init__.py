@@ -1,0 +1,6 @@
+"""Agents: what learns from rewards, wherever these come from."""
+
+from elden.agents.actions import Categorical, Normal, actions_of
+from elden.agents.ppo import Experience, Ppo, PpoConfig, PpoState
+
+__all__ = ["Categorical", "Experience", "Normal", "Ppo", "PpoConfig", "PpoState", "actions_of"]

@@ -1,0 +1,223 @@
+"""Proximal policy optimisation (Schulman et al. 2017), for discrete and continuous actions.
+
+    L = −E[min(ρ A, clip(ρ, 1 − c, 1 + c) A)] + v · E[Σ_h (V_h − R_h)²] / 2 − e · E[H(π)],   ρ = π(a|s) / π_old(a|s)
+
+Values have one or more heads, one for each stream of rewards (task, intrinsic); the advantages of the streams are
+summed with weights before they get here. What the policy reads is a flat vector, whatever it was made from.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, Key, Num
+
+from elden.agents.actions import Actions
+from elden.agents.networks import Activation, Mlp
+from elden.optimise import finite_step, tree_norm
+from elden.pytree import pytree
+
+Metrics: TypeAlias = dict[str, Float[Array, "..."]]
+
+
+@dataclass(frozen=True)
+class PpoConfig:
+    """How the policy learns."""
+
+    learning_rate: float = 3e-4
+    """Step size of Adam."""
+    anneal: bool = False
+    """Let the step size fall linearly to 0 over the training."""
+    epochs: int = 4
+    """How often each transition of a rollout is used."""
+    minibatch_size: int = 1024
+    """Transitions in one update."""
+    clip: float = 0.2
+    """How far from 1 a ratio of probabilities may go."""
+    gae: float = 0.95
+    """λ of generalised advantage estimation."""
+    value_weight: float = 0.5
+    """Weight of the values' error in the loss."""
+    entropy: float = 0.01
+    """Weight of the policy's entropy in the loss."""
+    max_gradient_norm: float = 0.5
+    """Longer gradients are scaled down to this norm."""
+    hidden: tuple[int, ...] = (128, 128)
+    """Widths of the policy's hidden layers, and of the values'."""
+    activation: Activation = "tanh"
+    """Activation function."""
+    layer_norm: bool = False
+    """Normalise features before each activation."""
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "minibatch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} given; it must be 1 or more")
+        for name in ("learning_rate", "clip", "max_gradient_norm"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}={getattr(self, name)} given; it must be above 0")
+        for name in ("value_weight", "entropy"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name}={getattr(self, name)} given; it must be 0 or more")
+        if not 0 <= self.gae <= 1:
+            raise ValueError(f"gae={self.gae} given; it must lie between 0 and 1")
+
+
+@pytree()
+@dataclass(frozen=True)
+class ActorCritic:
+    """A policy and its values.
+
+    Attributes:
+        policy: From a state to numbers of a distribution over actions.
+        free: Further numbers of the distribution, the same in every state.
+        values: From a state to a value for each stream of rewards.
+    """
+
+    policy: Mlp
+    free: Float[Array, "*stack free"]
+    values: Mlp
+
+    def numbers(self, x: Float[Array, "*batch feature"]) -> Float[Array, "*batch number"]:
+        """What `Actions` reads."""
+        out = self.policy(x)
+        return jnp.concatenate([out, jnp.broadcast_to(self.free, (*out.shape[:-1], self.free.shape[-1]))], axis=-1)
+
+
+@pytree()
+@dataclass(frozen=True)
+class PpoState:
+    """A policy in training.
+
+    Attributes:
+        network: The parameters.
+        optimiser: State of Adam.
+        updates: Updates made, the skipped ones included.
+        skipped: Updates that were skipped because the loss or its gradient was not finite.
+    """
+
+    network: ActorCritic
+    optimiser: optax.OptState
+    updates: Int[Array, "*stack"]
+    skipped: Int[Array, "*stack"]
+
+
+@pytree()
+@dataclass(frozen=True)
+class Experience:
+    """What a policy learns from: states with what was done in them and what came of it.
+
+    Attributes:
+        inputs: What the policy read.
+        action: What it did.
+        log_prob: Logarithm of the probability with which it did that.
+        advantage: How much better than expected it went.
+        returns: What each head of the values should have said.
+    """
+
+    inputs: Float[Array, "step feature"]
+    action: Num[Array, "step *component"]
+    log_prob: Float[Array, " step"]
+    advantage: Float[Array, " step"]
+    returns: Float[Array, "step head"]
+
+
+@dataclass(frozen=True)
+class Ppo:
+    """The algorithm for policies of one shape. Hashable: equal ones share their compiled functions."""
+
+    config: PpoConfig
+    actions: Actions
+    inputs: int
+    """Length of what the policy reads."""
+    heads: int = 1
+    """Streams of rewards."""
+    total_updates: int | None = None
+    """Updates in the whole training; needed only where the step size falls."""
+
+    def __post_init__(self) -> None:
+        if self.config.anneal and self.total_updates is None:
+            raise ValueError("anneal=True given without total_updates; a falling step size needs to know when it is 0")
+
+    @property
+    def _optimiser(self) -> optax.GradientTransformation:
+        rate = self.config.learning_rate
+        schedule = optax.linear_schedule(rate, 0.0, self.total_updates or 1) if self.config.anneal else rate
+        return optax.chain(optax.clip_by_global_norm(self.config.max_gradient_norm), optax.adam(schedule, eps=1e-5))
+
+    def init(self, key: Key[Array, ""]) -> PpoState:
+        """An untrained policy."""
+        policy_key, value_key = jax.random.split(key)
+        config = self.config
+
+        def mlp(key: Key[Array, ""], out: int, last_scale: float) -> Mlp:
+            sizes = (self.inputs, *config.hidden, out)
+            return Mlp.init(key, sizes, config.activation, config.layer_norm, last_scale)
+
+        network = ActorCritic(
+            policy=mlp(policy_key, self.actions.outputs, 0.01),
+            free=jnp.zeros(self.actions.free),
+            values=mlp(value_key, self.heads, 1.0),
+        )
+        return PpoState(network, self._optimiser.init(network), jnp.int32(0), jnp.int32(0))
+
+    def act(
+        self, network: ActorCritic, key: Key[Array, ""], inputs: Float[Array, "env feature"]
+    ) -> tuple[Num[Array, "env *component"], Float[Array, " env"]]:
+        """An action for each environment, and the logarithm of its probability."""
+        numbers = network.numbers(inputs)
+        action = self.actions.sample(key, numbers)
+        return action, self.actions.log_prob(numbers, action)
+
+    def loss(self, network: ActorCritic, batch: Experience) -> tuple[Float[Array, ""], Metrics]:
+        """The loss of one minibatch, whose advantages are brought to mean 0 and deviation 1."""
+        config = self.config
+        numbers = network.numbers(batch.inputs)
+        log_ratio = self.actions.log_prob(numbers, batch.action) - batch.log_prob
+        ratio = jnp.exp(log_ratio)
+        advantage = (batch.advantage - jnp.mean(batch.advantage)) / (jnp.std(batch.advantage) + 1e-8)
+        clipped = jnp.clip(ratio, 1.0 - config.clip, 1.0 + config.clip)
+        policy_loss = -jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage))
+        value_loss = 0.5 * jnp.mean(jnp.sum((network.values(batch.inputs) - batch.returns) ** 2, axis=-1))
+        entropy = jnp.mean(self.actions.entropy(numbers))
+        total = policy_loss + config.value_weight * value_loss - config.entropy * entropy
+        metrics = {
+            "policy/loss": policy_loss,
+            "policy/value_loss": value_loss,
+            "policy/entropy": entropy,
+            "policy/clipped": jnp.mean((jnp.abs(ratio - 1.0) > config.clip).astype(jnp.float32)),
+            "policy/kl": jnp.mean(ratio - 1.0 - log_ratio),
+        }
+        return total, metrics
+
+    def update(self, state: PpoState, key: Key[Array, ""], experience: Experience) -> tuple[PpoState, Metrics]:
+        """Several epochs over a rollout, each in minibatches of another order.
+
+        What does not fill a minibatch is left out of that epoch. Metrics are means over the updates that were made.
+        """
+        size = experience.log_prob.shape[0]
+        minibatch_size = min(self.config.minibatch_size, size)
+        minibatches = size // minibatch_size
+
+        def epoch(state: PpoState, key: Key[Array, ""]) -> tuple[PpoState, Metrics]:
+            order = jax.random.permutation(key, size)[: minibatches * minibatch_size]
+            return jax.lax.scan(self._update_on(experience), state, order.reshape(minibatches, minibatch_size))
+
+        state, metrics = jax.lax.scan(epoch, state, jax.random.split(key, self.config.epochs))
+        means = {name: jnp.mean(values, where=jnp.isfinite(values)) for name, values in metrics.items()}
+        return state, means | {"policy/skipped": state.skipped.astype(jnp.float32)}
+
+    def _update_on(self, experience: Experience) -> Callable[..., tuple[PpoState, Metrics]]:
+        def update(state: PpoState, index: Int[Array, " minibatch"]) -> tuple[PpoState, Metrics]:
+            batch: Experience = jax.tree.map(lambda leaf: leaf[index], experience)
+            (loss, metrics), gradient = jax.value_and_grad(self.loss, has_aux=True)(state.network, batch)
+            network, optimiser, finite = finite_step(self._optimiser, state.optimiser, state.network, loss, gradient)
+            skipped = state.skipped + (~finite).astype(jnp.int32)
+            return PpoState(network, optimiser, state.updates + 1, skipped), metrics | {
+                "policy/gradient_norm": tree_norm(gradient)
+            }
+
+        return update

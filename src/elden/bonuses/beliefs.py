@@ -1,0 +1,65 @@
+"""What an ensemble believes about a step, apart from any graph: where its members disagree, and about what.
+
+For a discrete variable member m gives probabilities `p_m`; for a continuous one the mean of a normal distribution with
+variance 1. A child that is an entity is the sum over its variables.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from elden.dynamics.layout import Layout
+from elden.dynamics.likelihood import log_probabilities
+
+Outputs = Float[Array, "member child slot value batch"]
+
+
+def information(layout: Layout, outputs: Outputs) -> Float[Array, "child batch"]:
+    """Mutual information between the members and their prediction, in nats: `H(mean p_m) − mean H(p_m)`.
+
+    Chance that all members know to be chance has none; what they predict differently has. Of a continuous variable
+    it is `½ Σ log(1 + Var_m)` over its components, with the variance of the members' means: the information of a
+    normal distribution of that variance seen through noise of variance 1.
+    """
+    total = jnp.zeros(outputs.shape[1:3] + outputs.shape[-1:], jnp.float32)
+    if layout.discrete.any():
+        log_p = _each_log_probabilities(layout, outputs)
+        p = jnp.exp(log_p)
+        mean = jnp.mean(p, axis=0)
+        own = jnp.mean(jnp.sum(p * log_p, axis=3), axis=0)
+        mixed = jnp.sum(mean * jnp.log(jnp.maximum(mean, 1e-12)), axis=2)
+        total = jnp.where(layout.discrete[..., None], jnp.maximum(own - mixed, 0.0), total)
+    continuous = layout.slot_mask & ~layout.discrete
+    if continuous.any():
+        spread = jnp.where(layout.target_mask[..., None], jnp.var(outputs, axis=0), 0.0)
+        total = jnp.where(continuous[..., None], 0.5 * jnp.sum(jnp.log1p(spread), axis=2), total)
+    return jnp.sum(jnp.where(layout.slot_mask[..., None], total, 0.0), axis=1)
+
+
+def disagreement(layout: Layout, outputs: Outputs) -> Float[Array, "child batch"]:
+    """Entropy in nats of the members' votes for the most likely value; of a continuous variable the variance of means.
+
+    The mean over the variables of a child, as in the authors' programs.
+    """
+    total = jnp.zeros(outputs.shape[1:3] + outputs.shape[-1:], jnp.float32)
+    if layout.discrete.any():
+        log_p = _each_log_probabilities(layout, outputs)
+        values = jnp.arange(outputs.shape[3], dtype=jnp.int32)[:, None]
+        votes = jnp.argmax(log_p, axis=3)[:, :, :, None].astype(jnp.int32) == values
+        shares = jnp.mean(votes.astype(jnp.float32), axis=0)
+        entropy = -jnp.sum(shares * jnp.log(jnp.where(shares > 0, shares, 1.0)), axis=2)
+        total = jnp.where(layout.discrete[..., None], entropy, total)
+    continuous = layout.slot_mask & ~layout.discrete
+    if continuous.any():
+        spread = jnp.where(layout.target_mask[..., None], jnp.var(outputs, axis=0, ddof=1), 0.0)
+        total = jnp.where(continuous[..., None], jnp.sum(spread, axis=2), total)
+    return child_means(layout, total)
+
+
+def child_means(layout: Layout, values: Float[Array, "child slot batch"]) -> Float[Array, "child batch"]:
+    """Means over the variables of each child."""
+    variables = jnp.asarray(layout.slot_mask.sum(-1), jnp.float32)
+    return jnp.sum(jnp.where(layout.slot_mask[..., None], values, 0.0), axis=1) / variables[:, None]
+
+
+def _each_log_probabilities(layout: Layout, outputs: Outputs) -> Outputs:
+    return jnp.stack([log_probabilities(layout, out) for out in outputs])

@@ -1,0 +1,108 @@
+"""ELDEN's bonus: disagreement of an ensemble about which edges the local graph has (paper, Algorithm 1).
+
+    r = β / |edges| · Σ_ij Var_m[ 1(score_m(i → j) ≥ ε) ]
+
+with the variance over members (divisor M − 1) and all edges counted, own ones and those from the action included.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from elden.bonuses.model_based import Judged
+from elden.dynamics.layout import Layout
+from elden.dynamics.likelihood import Batch
+from elden.dynamics.training import Model
+from elden.dynamics.variants import Variant
+from elden.graphs.base import Detector, Reference
+from elden.graphs.gradient import Gradient
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """Variance over the members of each edge of their thresholded local graphs."""
+
+    name: ClassVar[str] = "elden"
+
+    detector: Detector = Gradient()  # noqa: RUF009 (frozen)
+    """What reads a graph out of a member."""
+    automatic: bool = False
+    """Whether the threshold is set anew with every update, from what recent steps changed."""
+
+    @property
+    def variant(self) -> Variant:
+        """That of the detector."""
+        return self.detector.variant
+
+    def items(self, layout: Layout) -> int:
+        """One for each source of an edge."""
+        entities = self.detector.sources(layout) == "entity"
+        return (layout.factors.num_entities if entities else layout.factors.num_variables) + 1
+
+    def graphs(self, layout: Layout, judged: Judged) -> Float[Array, "member batch child src"]:
+        """Each member's graph, as zeros and ones."""
+        scores = _scores(self.detector, layout, judged.models, judged.batch, judged.reference)
+        return (scores >= judged.threshold).astype(jnp.float32)
+
+    def amounts(self, layout: Layout, judged: Judged) -> Float[Array, "batch child src"]:
+        """The variance of each edge."""
+        return jnp.var(self.graphs(layout, judged), axis=0, ddof=1)
+
+    def threshold(self, layout: Layout, models: Model, batch: Batch, reference: Reference) -> Float[Array, ""] | None:
+        """The threshold at which the members' mean scores say best what changed."""
+        if not self.automatic:
+            return None
+        scores = jnp.mean(_scores(self.detector, layout, models, batch, reference), axis=0)
+        return change_threshold(layout, self.detector, scores, batch)
+
+
+@dataclass(frozen=True)
+class Consensus(Dependencies):
+    """The share of members whose local graph has each edge."""
+
+    name: ClassVar[str] = "consensus"
+
+    def amounts(self, layout: Layout, judged: Judged) -> Float[Array, "batch child src"]:
+        """Means over members."""
+        return jnp.mean(self.graphs(layout, judged), axis=0)
+
+
+def _scores(
+    detector: Detector, layout: Layout, models: Model, batch: Batch, reference: Reference
+) -> Float[Array, "member batch child src"]:
+    return jax.vmap(lambda model: detector.scores(layout, model, batch, reference))(models)
+
+
+def change_threshold(
+    layout: Layout, detector: Detector, scores: Float[Array, "batch child src"], batch: Batch
+) -> Float[Array, ""]:
+    """The threshold at which "has a parent other than itself" agrees best, by F1, with "changed".
+
+    This is `elden.graphs.thresholds.change_threshold` for use inside compiled loops.
+    """
+    highest = jnp.max(jnp.where(other_edges(layout, detector), scores, -jnp.inf), axis=2).ravel()
+    changed = jnp.any(batch.target != batch.current, axis=(1, 2)).T.ravel()
+    order = jnp.argsort(-highest)
+    hits = jnp.cumsum(changed[order].astype(jnp.float32))
+    called = jnp.arange(1, hits.size + 1, dtype=jnp.float32)
+    ordered = highest[order]
+    # A threshold cannot part equal scores: only the last one of them can be the lowest that counts.
+    last = jnp.append(ordered[:-1] != ordered[1:], True)
+    f1 = jnp.where(last, 2.0 * hits / (called + hits[-1]), -1.0)
+    best = ordered[jnp.argmax(f1)]
+    return jnp.where(hits[-1] > 0, best, jnp.nextafter(ordered[0], jnp.float32(jnp.inf)))
+
+
+def other_edges(layout: Layout, detector: Detector) -> Bool[np.ndarray, "child src"]:
+    """Which edges do not come from the child itself, or from a part of it, or from what it is a part of."""
+    variables = range(layout.factors.num_variables)
+    by_entity = detector.sources(layout) == "entity"
+    source_of = [layout.factors.entity_of[i] if by_entity else i for i in variables]
+    other = np.ones((layout.num_children, max(source_of) + 2), np.bool_)
+    for variable in variables:
+        other[layout.child_of[variable][0], source_of[variable]] = False
+    return other

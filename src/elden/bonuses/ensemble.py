@@ -1,0 +1,154 @@
+"""The dynamics ensemble behind a bonus: it keeps what it has seen, and learns from it."""
+
+from dataclasses import dataclass, field, replace
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from elden.bonuses.base import Metrics, Space, Steps
+from elden.dynamics.config import NetworkConfig, TrainConfig
+from elden.dynamics.layout import Layout
+from elden.dynamics.likelihood import Batch, encode, forward
+from elden.dynamics.replay import Priorities, Ring
+from elden.dynamics.training import Model, Settings, Trainer, TrainState, Transitions
+from elden.dynamics.variants import Variant
+from elden.graphs.base import Reference
+from elden.pytree import pytree
+
+_EXAMPLES = 256
+
+
+@dataclass(frozen=True)
+class EnsembleConfig:
+    """An ensemble of dynamics models that learns while the agent explores."""
+
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    """The networks."""
+    train: TrainConfig = field(default_factory=lambda: TrainConfig(mixup=0.1, penalty=0.0))
+    """Their training."""
+    members: int = 5
+    """Models in the ensemble."""
+    capacity: int = 1_000_000
+    """Transitions that are kept; older ones are forgotten."""
+    updates: int = 64
+    """Updates of every model for one rollout."""
+    chunk: int = 1024
+    """Transitions that are judged at a time: more need more memory."""
+
+    def __post_init__(self) -> None:
+        for name in ("members", "capacity", "chunk"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} given; it must be 1 or more")
+        if self.updates < 0:
+            raise ValueError(f"updates={self.updates} given; it must be 0 or more")
+
+
+@pytree()
+@dataclass(frozen=True)
+class EnsembleState:
+    """Models in training, and what they learn from."""
+
+    train: TrainState
+    ring: Ring[Transitions]
+
+    @property
+    def models(self) -> Model:
+        """The members, stacked."""
+        return self.train.model
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Learns the dynamics of a space. Frozen and hashable."""
+
+    space: Space
+    config: EnsembleConfig
+    variant: Variant
+
+    @property
+    def layout(self) -> Layout:
+        """What the networks' arrays mean."""
+        return self.space.layout(self.config.network)
+
+    @property
+    def trainer(self) -> Trainer:
+        """Trains the members."""
+        return Trainer(self.layout, self.config.train, self.variant, self.config.members)
+
+    @property
+    def _settings(self) -> Settings:
+        return self.trainer.settings()
+
+    def init(self, key: Key[Array, ""]) -> EnsembleState:
+        """Untrained models that have seen nothing."""
+        ring = Ring.create(self.config.capacity, self._example())
+        state = self.trainer.init(key, self.config.capacity)
+        if self.config.train.priority > 0:
+            state = replace(state, priorities=self.trainer.priorities(self.config.capacity, 0))
+        return EnsembleState(state, ring)
+
+    def _example(self) -> Transitions:
+        obs = jnp.zeros(self.space.factors.width, self.space.factors.compact_dtype)
+        action = jnp.zeros((), jnp.int32) if self.space.action.size == 1 else jnp.zeros(self.space.action.size)
+        return Transitions(obs, action, obs)
+
+    def add(self, state: EnsembleState, steps: Steps) -> EnsembleState:
+        """Keep these steps."""
+        example = self._example()
+        seen: Transitions = jax.tree.map(lambda new, old: new.astype(old.dtype), steps.transitions(), example)
+        ring, slots = state.ring.add(seen)
+        train = state.train
+        if train.priorities is not None:
+            inserted = jax.vmap(Priorities.insert, in_axes=(0, None))(train.priorities, slots)
+            train = replace(train, priorities=inserted)
+        return EnsembleState(train, ring)
+
+    def update(self, state: EnsembleState, key: Key[Array, ""], steps: Steps) -> tuple[EnsembleState, Metrics]:
+        """Keep these steps, and learn from all that were kept."""
+        state = self.add(state, steps)
+        if not self.config.updates:
+            return state, {}
+        config = self.config.train
+        train, metrics = self.trainer.train(
+            state.train,
+            self._settings,
+            state.ring.items,
+            key,
+            self.config.updates,
+            derivatives=config.penalty > 0,
+            mixup=config.mixup > 0,
+            size=state.ring.size,
+        )
+        kept = {name: metrics[name] for name in ("loss/nll", "loss/gradient_norm", "loss/skipped")}
+        metrics = {name.replace("loss/", "dynamics/"): value for name, value in kept.items()}
+        metrics["dynamics/seen"] = state.ring.size.astype(jnp.float32)
+        return replace(state, train=train), metrics
+
+    def encode(self, transitions: Transitions) -> Batch:
+        """Transitions as the networks read them."""
+        return encode(self.layout, transitions.obs, transitions.action, transitions.next_obs)
+
+    def outputs(self, models: Model, batch: Batch) -> Float[Array, "member child slot value batch"]:
+        """What every member predicts."""
+
+        def one(model: Model) -> Float[Array, "child slot value batch"]:
+            return forward(self.layout, model.net, batch.inputs).out
+
+        return jax.vmap(one)(models)
+
+    def reference(self, state: EnsembleState) -> Reference:
+        """Some of what was seen, for detectors that try other values."""
+        some = state.ring.items[jnp.arange(min(_EXAMPLES, self.config.capacity), dtype=jnp.int32)]
+        return Reference.of(self.layout, some.obs, some.action, some.next_obs)
+
+    def recent(self, state: EnsembleState, number: int) -> Transitions:
+        """The transitions that were added last; before there are that many, some are repeated."""
+        back = jnp.arange(number, dtype=jnp.int32) % jnp.maximum(state.ring.size, 1)
+        return state.ring.items[(state.ring.cursor - 1 - back) % self.config.capacity]
+
+
+def chunked(number: int, chunk: int) -> Int[Array, "piece chunk"]:
+    """Indices of `number` things in pieces of equal length, the last piece filled up with its own first ones."""
+    pieces = -(-number // chunk)
+    return (jnp.arange(pieces * chunk, dtype=jnp.int32) % number).reshape(pieces, chunk)

@@ -1,0 +1,76 @@
+"""Small networks that a bonus fits to steps: what RND and ICM have in common."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, Key
+
+from elden.dynamics.training import Transitions
+from elden.optimise import finite_step
+from elden.pytree import pytree
+
+Parameters = TypeVar("Parameters")
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """Networks that are fitted while the agent explores."""
+
+    hidden: tuple[int, ...] = (128, 128)
+    """Widths of the hidden layers."""
+    features: int = 64
+    """Length of the feature vectors."""
+    learning_rate: float = 3e-4
+    """Step size of Adam."""
+    batch_size: int = 256
+    """Transitions in one update."""
+    updates: int = 32
+    """Updates for one rollout."""
+
+
+@pytree()
+@dataclass(frozen=True)
+class Fitted(Generic[Parameters]):
+    """Parameters in training.
+
+    Attributes:
+        parameters: The parameters.
+        optimiser: State of Adam.
+        skipped: Updates that were skipped because the loss or its gradient was not finite.
+    """
+
+    parameters: Parameters
+    optimiser: optax.OptState
+    skipped: Int[Array, "*run"]
+
+    @classmethod
+    def init(cls, config: FitConfig, parameters: Parameters) -> "Fitted[Parameters]":
+        """Parameters that have not been trained."""
+        return cls(parameters, optax.adam(config.learning_rate).init(parameters), jnp.int32(0))
+
+    def fit(
+        self,
+        config: FitConfig,
+        loss: Callable[[Parameters, Transitions], Float[Array, ""]],
+        key: Key[Array, ""],
+        seen: Transitions,
+    ) -> tuple["Fitted[Parameters]", Float[Array, ""]]:
+        """Several updates on batches of these transitions; also the mean loss."""
+        number = seen.obs.shape[0]
+        index = jax.random.randint(key, (config.updates, config.batch_size), 0, number, jnp.int32)
+
+        def update(
+            fitted: "Fitted[Parameters]", index: Int[Array, " batch"]
+        ) -> tuple["Fitted[Parameters]", Float[Array, ""]]:
+            value, gradient = jax.value_and_grad(loss)(fitted.parameters, seen[index])
+            parameters, optimiser, finite = finite_step(
+                optax.adam(config.learning_rate), fitted.optimiser, fitted.parameters, value, gradient
+            )
+            return Fitted(parameters, optimiser, fitted.skipped + (~finite).astype(jnp.int32)), value
+
+        fitted, losses = jax.lax.scan(update, self, index)
+        return fitted, jnp.mean(losses, where=jnp.isfinite(losses))

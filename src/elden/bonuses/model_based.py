@@ -1,0 +1,229 @@
+"""Bonuses that are read from a dynamics ensemble: what they have in common.
+
+A signal says what each item of a step is worth, an item being an edge of the local graph or a child. A gate closes
+children about whose future there is nothing to learn; what a closed child's items are worth does not count, and is not
+computed where all children of a step are closed.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from elden.bonuses import beliefs
+from elden.bonuses.base import Metrics, Space, Steps
+from elden.bonuses.ensemble import Ensemble, EnsembleConfig, EnsembleState, chunked
+from elden.bonuses.payment import pay
+from elden.dynamics.layout import Layout
+from elden.dynamics.likelihood import Batch, slot_errors, slot_log_likelihood
+from elden.dynamics.training import Model, Transitions
+from elden.dynamics.variants import Variant
+from elden.graphs.base import Reference
+from elden.pytree import pytree
+
+Gate: TypeAlias = Literal["none", "votes", "information"]
+
+
+@dataclass(frozen=True)
+class GateConfig:
+    """When a child counts."""
+
+    kind: Gate = "none"
+    """Always; only where the members' votes differ, as in the authors' programs; or only where the mutual information
+    between members and prediction is large."""
+    level: float = 0.05
+    """How large, in nats."""
+
+    def open(self, layout: Layout, outputs: beliefs.Outputs) -> Bool[Array, "child batch"]:
+        """The children that count."""
+        if self.kind == "votes":
+            return beliefs.disagreement(layout, outputs) > 0
+        if self.kind == "information":
+            return beliefs.information(layout, outputs) > self.level
+        return jnp.ones((layout.num_children, outputs.shape[-1]), jnp.bool_)
+
+
+@pytree()
+@dataclass(frozen=True)
+class Judged:
+    """A batch of transitions with what an ensemble makes of it.
+
+    Attributes:
+        models: The members.
+        batch: The transitions as they read them.
+        outputs: What they predict.
+        reference: Values that were seen, for detectors that try others.
+        threshold: From which score on an edge counts.
+    """
+
+    models: Model
+    batch: Batch
+    outputs: beliefs.Outputs
+    reference: Reference
+    threshold: Float[Array, ""]
+
+
+@runtime_checkable
+class Signal(Protocol):
+    """What the items of a step are worth. Frozen and hashable."""
+
+    name: ClassVar[str]
+
+    @property
+    def variant(self) -> Variant:
+        """The variant of the networks that it needs."""
+
+    def items(self, layout: Layout) -> int:
+        """Number of items of each child."""
+
+    def amounts(self, layout: Layout, judged: Judged) -> Float[Array, "batch child item"]:
+        """What each item is worth."""
+
+    def threshold(self, layout: Layout, models: Model, batch: Batch, reference: Reference) -> Float[Array, ""] | None:
+        """A new threshold from recent transitions, or None to leave it as it is."""
+
+
+@pytree()
+@dataclass(frozen=True)
+class Memory:
+    """What a bonus knows beside its ensemble.
+
+    Attributes:
+        paid: Items that were worth something earlier in each environment's episode.
+        threshold: From which score on an edge counts.
+    """
+
+    paid: Bool[Array, "*run env item"]
+    threshold: Float[Array, "*run"]
+
+
+@pytree()
+@dataclass(frozen=True)
+class ModelState:
+    """State of a bonus that is read from an ensemble."""
+
+    ensemble: EnsembleState
+    memory: Memory
+
+
+@dataclass(frozen=True)
+class ModelBonus:
+    """A bonus from a signal, with a gate before it and a rule of payment behind it."""
+
+    space: Space
+    signal: Signal
+    ensemble_config: EnsembleConfig = field(default_factory=EnsembleConfig)
+    gate: GateConfig = field(default_factory=GateConfig)
+    once: bool = False
+    """Whether an item is paid only once in an episode."""
+    threshold: float = 3e-4
+    """From which score on an edge counts, at least at first."""
+
+    @property
+    def name(self) -> str:
+        """That of the signal."""
+        return self.signal.name
+
+    @property
+    def ensemble(self) -> Ensemble:
+        """What learns the dynamics."""
+        return Ensemble(self.space, self.ensemble_config, self.signal.variant)
+
+    @property
+    def layout(self) -> Layout:
+        """What the networks' arrays mean."""
+        return self.ensemble.layout
+
+    def init(self, key: Key[Array, ""], num_envs: int) -> ModelState:
+        """Untrained models, nothing paid yet."""
+        return ModelState(self.ensemble.init(key), self.remember(num_envs))
+
+    def remember(self, num_envs: int) -> Memory:
+        """Nothing yet."""
+        items = self.layout.num_children * self.signal.items(self.layout)
+        return Memory(jnp.zeros((num_envs, items), jnp.bool_), jnp.float32(self.threshold))
+
+    def reward(self, state: ModelState, steps: Steps) -> tuple[ModelState, Float[Array, "time env"], Metrics]:
+        """Mean over items of what each is worth."""
+        amounts, metrics = self.amounts(state, steps.transitions())
+        shaped = amounts.reshape(*steps.done.shape, -1)
+        paid, rewards = pay(shaped, steps.done, state.memory.paid, self.once)
+        metrics |= {"bonus/mean": jnp.mean(rewards), "bonus/paid_steps": jnp.mean((rewards > 0).astype(jnp.float32))}
+        return replace(state, memory=replace(state.memory, paid=paid)), rewards, metrics
+
+    def amounts(self, state: ModelState, seen: Transitions) -> tuple[Float[Array, "step child item"], Metrics]:
+        """What the items of these transitions are worth, and how well the ensemble predicted these."""
+        number = seen.obs.shape[0]
+        pieces = chunked(number, min(self.ensemble_config.chunk, number))
+        models = state.ensemble.models
+        opened, errors = jax.lax.map(lambda piece: self._look(models, seen[piece]), pieces)
+        opened = jnp.swapaxes(opened, 1, 2).reshape(-1, self.layout.num_children)[:number]
+        worth = self._read(state, seen, opened, pieces)
+        metrics = {
+            "dynamics/accuracy": 1.0 - jnp.mean(errors.reshape(-1)[:number]),
+            "bonus/open": jnp.mean(opened.astype(jnp.float32)),
+        }
+        return jnp.where(opened[..., None], worth, 0.0), metrics
+
+    def _look(self, models: Model, some: Transitions) -> tuple[Bool[Array, "child chunk"], Float[Array, " chunk"]]:
+        """Which children count, and the members' mean prediction error."""
+        layout = self.layout
+        batch = self.ensemble.encode(some)
+        outputs = self.ensemble.outputs(models, batch)
+
+        def error(out: Float[Array, "child slot value chunk"]) -> Float[Array, " chunk"]:
+            errors = slot_errors(layout, slot_log_likelihood(layout, out, batch))
+            return jnp.sum(errors, axis=(0, 1)) / layout.factors.num_variables
+
+        return self.gate.open(layout, outputs), jnp.mean(jax.vmap(error)(outputs), axis=0)
+
+    def _read(
+        self,
+        state: ModelState,
+        seen: Transitions,
+        opened: Bool[Array, "step child"],
+        pieces: Int[Array, "piece chunk"],
+    ) -> Float[Array, "step child item"]:
+        """The amounts of all steps with an open child; 0 for the others.
+
+        Those with open children come first, and pieces are read as long as they hold any. Independent runs under
+        `vmap` go on together until the last of them is through.
+        """
+        number, layout = opened.shape[0], self.layout
+        reference = self.ensemble.reference(state.ensemble)
+        some = jnp.any(opened, axis=1)
+        order = jnp.argsort(~some)
+        chunk = pieces.shape[1]
+        worth = jnp.zeros((number, layout.num_children, self.signal.items(layout)), jnp.float32)
+
+        def read(
+            carry: tuple[Int[Array, ""], Float[Array, "step child item"]],
+        ) -> tuple[Int[Array, ""], Float[Array, "step child item"]]:
+            first, worth = carry
+            index = order[(first + jnp.arange(chunk, dtype=jnp.int32)) % number]
+            batch = self.ensemble.encode(seen[index])
+            models = state.ensemble.models
+            outputs = self.ensemble.outputs(models, batch)
+            judged = Judged(models, batch, outputs, reference, state.memory.threshold)
+            return first + chunk, worth.at[index].set(self.signal.amounts(layout, judged))
+
+        count = jnp.sum(some, dtype=jnp.int32)
+        _, worth = jax.lax.while_loop(lambda carry: carry[0] < count, read, (jnp.int32(0), worth))
+        return worth
+
+    def update(self, state: ModelState, key: Key[Array, ""], steps: Steps) -> tuple[ModelState, Metrics]:
+        """Train the ensemble, and set the threshold anew where that is asked for."""
+        ensemble, metrics = self.ensemble.update(state.ensemble, key, steps)
+        memory, more = self.adapt(ensemble, state.memory)
+        return ModelState(ensemble, memory), metrics | more
+
+    def adapt(self, ensemble: EnsembleState, memory: Memory) -> tuple[Memory, Metrics]:
+        """Set the threshold anew where that is asked for, after the ensemble has learnt."""
+        some = self.ensemble.encode(self.ensemble.recent(ensemble, min(self.ensemble_config.chunk, 512)))
+        reference = self.ensemble.reference(ensemble)
+        threshold = self.signal.threshold(self.layout, ensemble.models, some, reference)
+        if threshold is None:
+            return memory, {}
+        return replace(memory, threshold=threshold), {"bonus/threshold": threshold}

@@ -1,0 +1,76 @@
+"""Settings of a training: the agent, the bonus, and how the wheel turns."""
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from elden.agents.ppo import PpoConfig
+
+Normalise: TypeAlias = Literal["none", "reward", "return"]
+
+
+@dataclass(frozen=True)
+class LoopConfig:
+    """How steps are taken and what their rewards are."""
+
+    num_envs: int = 256
+    """Environments of each seed, side by side."""
+    rollout: int = 100
+    """Steps of each environment between two updates of the policy."""
+    steps: int = 2_560_000
+    """Steps of each seed in all, rounded up to whole rollouts."""
+    warmup_steps: int = 25_600
+    """Steps of random actions before the policy learns and before bonuses are paid."""
+    learn_in_warmup: bool = True
+    """Whether the bonus already learns from these steps."""
+    discount: float = 0.99
+    """γ of the task's rewards."""
+    intrinsic_discount: float = 0.99
+    """γ of the bonus."""
+    intrinsic_weight: float = 0.1
+    """β, the weight of the bonus."""
+    normalise: Normalise = "reward"
+    """What the bonus is divided by: nothing, the deviation of rewards so far, or that of their discounted sums."""
+    separate_values: bool = True
+    """Whether task and bonus have a value head each; else they are one reward."""
+    horizon_ends: bool = False
+    """Whether the end of an episode at its last step counts as termination."""
+    see_time: bool = True
+    """Whether the policy sees how much of the episode is over."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_envs", "rollout", "steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} given; it must be 1 or more")
+        for name in ("discount", "intrinsic_discount"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}={getattr(self, name)} given; it must lie between 0 and 1")
+        if self.warmup_steps < 0 or self.intrinsic_weight < 0:
+            raise ValueError(
+                f"warmup_steps={self.warmup_steps}, intrinsic_weight={self.intrinsic_weight} given; both must be 0 or"
+                " more"
+            )
+
+    @property
+    def steps_per_iteration(self) -> int:
+        """Steps of one seed in one rollout."""
+        return self.num_envs * self.rollout
+
+    @property
+    def iterations(self) -> int:
+        """Rollouts in all."""
+        return -(-self.steps // self.steps_per_iteration)
+
+    @property
+    def warmup_iterations(self) -> int:
+        """Rollouts with random actions."""
+        return -(-self.warmup_steps // self.steps_per_iteration)
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """The agent and the loop around it."""
+
+    ppo: PpoConfig = field(default_factory=PpoConfig)
+    """The policy's learning."""
+    loop: LoopConfig = field(default_factory=LoopConfig)
+    """Steps and rewards."""

@@ -1,0 +1,264 @@
+"""Algorithm 1: act, pay, learn to act, learn the world. One compiled program, with seeds as a leading axis.
+
+An iteration is a rollout of all environments of all seeds, the bonus for its steps, the policy's update, and the
+bonus's own. Worlds are stepped with seeds and environments as one axis, so that layouts are drawn only in steps in
+which some episode ends; everything else is vmapped over seeds. What happens in an iteration depends on the state, the
+seed and the number of the iteration alone.
+"""
+
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, Num
+
+from elden.agents.actions import Categorical
+from elden.agents.gae import advantages
+from elden.agents.ppo import ActorCritic, Experience, Ppo, PpoState
+from elden.bonuses.base import Bonus, Steps
+from elden.pytree import pytree
+from elden.training.config import AgentConfig
+from elden.training.scale import Scale
+from elden.worlds.base import World, WorldState
+
+Metrics: TypeAlias = dict[str, Float[Array, "..."]]
+BonusState = TypeVar("BonusState")
+
+
+@pytree()
+@dataclass(frozen=True)
+class LoopState(Generic[BonusState]):
+    """Everything that a training is, between two iterations.
+
+    Attributes:
+        worlds: Where the environments are, those of one seed after those of the one before.
+        solvable: Whether the task could be solved from the layout that each episode began with.
+        policy: The agents.
+        bonus: The bonuses' states.
+        scale: What bonuses are divided by.
+    """
+
+    worlds: WorldState
+    solvable: Bool[Array, " world"]
+    policy: PpoState
+    bonus: BonusState
+    scale: Scale
+
+
+@pytree()
+@dataclass(frozen=True)
+class Rollout:
+    """What the environments of one seed did.
+
+    Attributes:
+        steps: The steps.
+        elapsed: How much of the episode was over, before each step and after it.
+        log_prob: Logarithm of the probability of each action.
+        reward: The task's reward.
+        terminated: Whether the step ended the task.
+        success: Whether the task has been solved in the episode.
+        stages: Which stages have been reached in the episode.
+        solvable: Whether the task could be solved in the episode.
+    """
+
+    steps: Steps
+    elapsed: Float[Array, "*seed time env 2"]
+    log_prob: Float[Array, "*seed time env"]
+    reward: Float[Array, "*seed time env"]
+    terminated: Bool[Array, "*seed time env"]
+    success: Bool[Array, "*seed time env"]
+    stages: Bool[Array, "*seed time env stage"]
+    solvable: Bool[Array, "*seed time env"]
+
+
+_Carry: TypeAlias = tuple[WorldState, Bool[Array, " world"]]
+
+
+@dataclass(frozen=True)
+class Loop(Generic[BonusState]):
+    """The training of agents in one world with one bonus. Frozen and hashable."""
+
+    world: World
+    bonus: Bonus[BonusState]
+    config: AgentConfig
+
+    @property
+    def agent(self) -> Ppo:
+        """What learns to act."""
+        loop, ppo = self.config.loop, self.config.ppo
+        size = min(ppo.minibatch_size, loop.steps_per_iteration)
+        updates = loop.iterations * ppo.epochs * (loop.steps_per_iteration // size)
+        inputs = self.world.factors.encoded_width + int(loop.see_time)
+        return Ppo(ppo, Categorical(self.world.num_actions), inputs, 1 + int(loop.separate_values), updates)
+
+    def init(self, keys: Key[Array, " seed"]) -> LoopState[BonusState]:
+        """Untrained agents at the beginning of episodes."""
+        loop = self.config.loop
+
+        def one(key: Key[Array, ""]) -> tuple[WorldState, PpoState, BonusState, Scale]:
+            world_key, policy_key, bonus_key = jax.random.split(key, 3)
+            worlds = self.world.reset_many(world_key, loop.num_envs)
+            return (
+                worlds,
+                self.agent.init(policy_key),
+                self.bonus.init(bonus_key, loop.num_envs),
+                Scale.init(loop.num_envs),
+            )
+
+        worlds, policy, bonus, scale = jax.vmap(one)(keys)
+        flat: WorldState = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), worlds)
+        return LoopState(flat, jax.vmap(self.world.solvable)(flat), policy, bonus, scale)
+
+    def iterate(
+        self, state: LoopState[BonusState], keys: Key[Array, " seed"], iteration: Int[Array, ""]
+    ) -> tuple[LoopState[BonusState], Metrics]:
+        """One iteration of all seeds; metrics have a number for each seed."""
+        keys = jax.vmap(lambda key: jax.random.fold_in(key, iteration + 1))(keys)
+        parts = jax.vmap(lambda key: jax.random.split(key, 3))(keys)
+        loop = self.config.loop
+        warm = iteration >= loop.warmup_iterations
+        worlds, solvable, rollout = self._roll(state, parts[:, 0], warm)
+        bonus, intrinsic, paid = jax.vmap(self.bonus.reward)(state.bonus, rollout.steps)
+        intrinsic = jnp.where(warm, intrinsic, 0.0)
+        scale, scaled = jax.vmap(self._scaled)(state.scale, intrinsic, rollout.steps.done)
+
+        def learn(policy: PpoState) -> tuple[PpoState, Metrics]:
+            experience = jax.vmap(self._experience)(policy.network, rollout, scaled)
+            updated: tuple[PpoState, Metrics] = jax.vmap(self.agent.update)(policy, parts[:, 1], experience)
+            return updated
+
+        learnt = jax.eval_shape(learn, state.policy)[1]
+
+        def leave(policy: PpoState) -> tuple[PpoState, Metrics]:
+            return policy, jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), learnt)
+
+        policy, policy_metrics = jax.lax.cond(warm, learn, leave, state.policy)
+        bonus, bonus_metrics = jax.vmap(self.bonus.update)(bonus, parts[:, 2], rollout.steps)
+        metrics = {**jax.vmap(self._told)(rollout), **paid, **policy_metrics, **bonus_metrics}
+        metrics["bonus/scaled"] = jnp.mean(scaled, axis=(1, 2))
+        return LoopState(worlds, solvable, policy, bonus, scale), metrics
+
+    def inputs(
+        self, obs: Num[Array, "*batch width"], elapsed: Float[Array, "*batch"]
+    ) -> Float[Array, "*batch feature"]:
+        """What the policy reads."""
+        encoded = self.world.factors.one_hot(obs)
+        return jnp.concatenate([encoded, elapsed[..., None]], axis=-1) if self.config.loop.see_time else encoded
+
+    def _roll(
+        self, state: LoopState[BonusState], keys: Key[Array, " seed"], warm: Bool[Array, ""]
+    ) -> tuple[WorldState, Bool[Array, " world"], Rollout]:
+        """A rollout of all seeds."""
+        loop, seeds = self.config.loop, keys.shape[0]
+
+        def apart(leaf: Num[Array, "world ..."]) -> Num[Array, "seed env ..."]:
+            return leaf.reshape(seeds, loop.num_envs, *leaf.shape[1:])
+
+        def step(carry: _Carry, time: Int[Array, ""]) -> tuple[_Carry, Rollout]:
+            worlds, solvable = carry
+            now = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, time), 4))(keys)
+            obs, elapsed = apart(jax.vmap(self.world.observe)(worlds)), apart(self.world.elapsed_fraction(worlds))
+            action, log_prob = jax.vmap(self._act, in_axes=(0, 0, 0, None))(
+                state.policy.network, now[:, :2], self.inputs(obs, elapsed), warm
+            )
+            step_keys, reset_keys = (
+                jax.vmap(jax.random.split, in_axes=(0, None))(now[:, i], loop.num_envs).reshape(-1) for i in (2, 3)
+            )
+            after, transition = self.world.step_each(step_keys, reset_keys, worlds, action.reshape(-1))
+            done = transition.done
+            following = self._solvable(after, done, solvable)
+            length = jnp.float32(self.world.max_steps)
+            taken = Rollout(
+                steps=Steps(*map(apart, (transition.obs, transition.action, transition.next_obs, done))),
+                elapsed=jnp.stack([elapsed, elapsed + 1.0 / length], axis=-1),
+                log_prob=log_prob,
+                reward=apart(transition.reward),
+                terminated=apart(transition.terminated | (done & loop.horizon_ends)),
+                success=apart(transition.success),
+                stages=apart(transition.stages),
+                solvable=apart(solvable),
+            )
+            return (after, following), taken
+
+        carry, rollout = jax.lax.scan(step, (state.worlds, state.solvable), jnp.arange(loop.rollout, dtype=jnp.int32))
+        by_seed: Rollout = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), rollout)
+        return *carry, by_seed
+
+    def _solvable(
+        self, worlds: WorldState, begun: Bool[Array, " world"], known: Bool[Array, " world"]
+    ) -> Bool[Array, " world"]:
+        """Whether the task can be solved in each episode; looked at anew only where one has begun."""
+
+        def look(known: Bool[Array, " world"]) -> Bool[Array, " world"]:
+            return jnp.where(begun, jax.vmap(self.world.solvable)(worlds), known)
+
+        solvable: Bool[Array, " world"] = jax.lax.cond(jnp.any(begun), look, lambda known: known, known)
+        return solvable
+
+    def _act(
+        self,
+        network: ActorCritic,
+        keys: Key[Array, " 2"],
+        inputs: Float[Array, "env feature"],
+        warm: Bool[Array, ""],
+    ) -> tuple[Int[Array, " env"], Float[Array, " env"]]:
+        """What the policy does, or something random before it is warm."""
+        action, log_prob = self.agent.act(network, keys[0], inputs)
+        other = jax.random.randint(keys[1], action.shape, 0, self.world.num_actions, jnp.int32)
+        return jnp.where(warm, action, other), log_prob
+
+    def _scaled(
+        self, scale: Scale, rewards: Float[Array, "time env"], done: Bool[Array, "time env"]
+    ) -> tuple[Scale, Float[Array, "time env"]]:
+        """Bonuses with the weight that they have in the policy's reward."""
+        loop = self.config.loop
+        if loop.normalise != "none":
+            scale, sums = scale.sums(rewards, done, loop.intrinsic_discount)
+            scale = scale.see(rewards if loop.normalise == "reward" else sums)
+            rewards = rewards / scale.deviation
+        return scale, loop.intrinsic_weight * rewards
+
+    def _experience(self, network: ActorCritic, rollout: Rollout, intrinsic: Float[Array, "time env"]) -> Experience:
+        """What one seed's policy learns from."""
+        loop, gae = self.config.loop, self.config.ppo.gae
+        inputs = self.inputs(rollout.steps.obs, rollout.elapsed[..., 0])
+        values = network.values(inputs)
+        following = network.values(self.inputs(rollout.steps.next_obs, rollout.elapsed[..., 1]))
+        streams = [(rollout.reward, loop.discount), (intrinsic, loop.intrinsic_discount)]
+        if not loop.separate_values:
+            streams = [(rollout.reward + intrinsic, loop.discount)]
+        found = [
+            advantages(reward, values[..., i], following[..., i], rollout.terminated, rollout.steps.done, discount, gae)
+            for i, (reward, discount) in enumerate(streams)
+        ]
+        stacked = jnp.stack(found, axis=-1)
+        experience = Experience(
+            inputs=inputs,
+            action=rollout.steps.action,
+            log_prob=rollout.log_prob,
+            advantage=jnp.sum(stacked, axis=-1),
+            returns=stacked + values,
+        )
+        flat: Experience = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), experience)
+        return flat
+
+    def _told(self, rollout: Rollout) -> Metrics:
+        """How the episodes of one seed went that ended in this rollout; NaN where none did."""
+        done, solvable = rollout.steps.done, rollout.solvable
+
+        def rate(what: Num[Array, "time env"], among: Bool[Array, "time env"]) -> Float[Array, ""]:
+            return jnp.mean(what.astype(jnp.float32), where=among)
+
+        reached = jnp.mean(rollout.stages.astype(jnp.float32), axis=-1)
+        metrics = {
+            "episode/count": jnp.sum(done, dtype=jnp.float32),
+            "episode/success": rate(rollout.success, done),
+            "episode/success_solvable": rate(rollout.success, done & solvable),
+            "episode/solvable": rate(solvable, done),
+            "episode/normalized_stage": rate(reached, done),
+            "episode/reward": jnp.sum(rollout.reward) / jnp.maximum(jnp.sum(done, dtype=jnp.float32), 1.0),
+        }
+        for i, name in enumerate(self.world.stage_names):
+            metrics[f"stage/{name}"] = rate(rollout.stages[..., i], done)
+        return metrics

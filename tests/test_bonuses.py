@@ -1,0 +1,347 @@
+"""Bonuses in a tiny world where the right reward is known.
+
+A walker moves between three places; at the last one a lever turns a lamp on and off; a television shows a random
+picture at every step, whatever is done.
+"""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from elden.bonuses import BONUSES, AnyBonus, BonusConfig, EnsembleConfig, GateConfig, Space, Steps, beliefs, make_bonus
+from elden.bonuses.counts import places
+from elden.bonuses.elden import Dependencies, change_threshold, other_edges
+from elden.bonuses.ensemble import chunked
+from elden.bonuses.model_based import ModelBonus, ModelState
+from elden.bonuses.payment import pay
+from elden.dynamics.config import NetworkConfig, TrainConfig
+from elden.dynamics.likelihood import Batch, encode
+from elden.factors import Continuous, Discrete, Entity, Factors, Variable
+from elden.graphs.gradient import Gradient
+from elden.graphs.thresholds import change_threshold as slow_change_threshold
+
+STAY, LEFT, RIGHT, PULL = range(4)
+SPACE = Space(
+    Factors(
+        (
+            Entity("walker", (Variable("x", Discrete(3)),)),
+            Entity("lamp", (Variable("on", Discrete(2)),)),
+            Entity("tv", (Variable("picture", Discrete(4)),)),
+        )
+    ),
+    Discrete(4),
+)
+LAMP, TV = 1, 2
+TINY = BonusConfig(
+    ensemble=EnsembleConfig(
+        network=NetworkConfig(features=(16,), mlp=(16,), heads=2, head_size=8),
+        train=TrainConfig(mixup=0.1, penalty=0.0, learning_rate=3e-3, batch_size=64),
+        members=3,
+        capacity=4096,
+        updates=250,
+        chunk=64,
+    )
+)
+ENVS = 8
+
+
+def walk(seed: int, time: int, actions: tuple[int, ...] = (STAY, LEFT, RIGHT, PULL), dead: bool = False) -> Steps:
+    """Steps of random actions among these; where `dead`, actions do nothing."""
+    rng = np.random.default_rng(seed)
+    state = np.stack([rng.integers(0, n, ENVS) for n in (3, 2, 4)], axis=1)
+    taken = []
+    for t in range(time):
+        action = rng.choice(np.array(actions), ENVS)
+        after = state.copy()
+        if not dead:
+            after[:, 0] = np.clip(state[:, 0] + (action == RIGHT) - (action == LEFT), 0, 2)
+            after[:, LAMP] ^= (action == PULL) & (state[:, 0] == 2)
+        after[:, TV] = rng.integers(0, 4, ENVS)
+        taken.append((state, action, after, np.full(ENVS, t == time - 1)))
+        state = after
+    states, done_actions, following, ends = (np.stack(part) for part in zip(*taken, strict=True))
+    whole = [jnp.asarray(part, jnp.int32) for part in (states, done_actions, following)]
+    return Steps(whole[0], whole[1], whole[2], jnp.asarray(ends))
+
+
+def pulls(time: int = 16) -> Steps:
+    """Steps in which the lamp changes."""
+    steps = walk(5, time)
+    obs = steps.obs.at[..., 0].set(2)
+    next_obs = steps.next_obs.at[..., 0].set(2).at[..., LAMP].set(1 - obs[..., LAMP])
+    return replace(steps, obs=obs, action=jnp.full_like(steps.action, PULL), next_obs=next_obs)
+
+
+def trained(bonus: AnyBonus, *lessons: Steps) -> object:
+    """The bonus's state after these."""
+    state = bonus.init(jax.random.key(0), ENVS)
+    update = jax.jit(bonus.update)
+    for number, steps in enumerate(lessons):
+        state, _ = update(state, jax.random.key(number), steps)
+    return state
+
+
+def mean_reward(bonus: AnyBonus, state: object, steps: Steps) -> float:
+    _, rewards, _ = jax.jit(bonus.reward)(state, steps)
+    assert rewards.shape == steps.done.shape
+    assert bool(jnp.isfinite(rewards).all())
+    return float(rewards.mean())
+
+
+def gated(once: bool = False) -> BonusConfig:
+    """Networks this small and this smooth have derivatives above the paper's 3e-4 everywhere."""
+    return replace(TINY, gate=GateConfig("information"), once=once, threshold=0.3)
+
+
+def test_curiosity_is_caught_by_the_television_and_elden_is_not() -> None:
+    lessons = [walk(seed, 128) for seed in range(3)]
+    curious, elden = make_bonus("curiosity", SPACE, TINY), make_bonus("elden", SPACE, gated())
+    watching = walk(9, 16, (STAY,))
+    # The picture is one of four: no model can do better than a quarter, and it is one of three things.
+    assert mean_reward(curious, trained(curious, *lessons), watching) == pytest.approx(0.75 / 3, abs=0.05)
+    before = mean_reward(elden, trained(elden, walk(0, 8)), watching)
+    after = mean_reward(elden, trained(elden, *lessons), watching)
+    assert after <= 1e-3 < before
+
+
+@pytest.mark.parametrize("name", ["elden", "disagreement"])
+def test_an_interaction_that_was_never_seen_is_worth_more_than_what_is_known(name: str) -> None:
+    bonus = make_bonus(name, SPACE, replace(gated(), measure="information"))
+    blind = trained(bonus, *(walk(seed, 128, (STAY, LEFT, RIGHT)) for seed in range(3)))
+    known, hidden = mean_reward(bonus, blind, walk(9, 16, (STAY, LEFT, RIGHT))), mean_reward(bonus, blind, pulls())
+    assert hidden > 10 * max(known, 1e-4)
+    seen = trained(bonus, *(walk(seed, 128) for seed in range(4)))
+    assert mean_reward(bonus, seen, pulls()) < hidden / 5
+
+
+def test_an_action_that_influences_nothing_is_worth_nothing_to_cai() -> None:
+    bonus = make_bonus("cai", SPACE, TINY)
+    alive = trained(bonus, *(walk(seed, 128) for seed in range(2)))
+    dead = trained(bonus, *(walk(seed, 128, dead=True) for seed in range(2)))
+    moves = mean_reward(bonus, alive, walk(9, 16, (LEFT, RIGHT)))
+    nothing = mean_reward(bonus, dead, walk(9, 16, (LEFT, RIGHT), dead=True))
+    assert moves > 0.2
+    assert abs(nothing) < 0.03
+
+
+@pytest.mark.parametrize("name", sorted(set(BONUSES) - {"none"}))
+def test_every_bonus_fades_where_it_is_always_the_same(name: str) -> None:
+    """And its shape, finiteness, and state are as the interface says."""
+    bonus = make_bonus(name, SPACE, replace(gated(), detector="pcmi") if name == "composite" else gated())
+    assert bonus.name == name
+    same = walk(1, 32, (STAY,))
+    same = replace(same, next_obs=same.obs.at[..., TV].set(0), obs=same.obs.at[..., TV].set(0))
+    start = bonus.init(jax.random.key(0), ENVS)
+    state, said = start, {}
+    update = jax.jit(bonus.update)
+    for number in range(3):
+        state, said = update(state, jax.random.key(number), same)
+    assert jax.tree.structure(state) == jax.tree.structure(start)  # type: ignore[operator]
+    assert all(np.isfinite(np.asarray(value)).all() for value in said.values())
+    assert mean_reward(bonus, state, same) < 0.6 * max(mean_reward(bonus, start, same), 1e-2)
+
+
+def test_no_bonus_pays_nothing() -> None:
+    bonus = make_bonus("none", SPACE)
+    assert mean_reward(bonus, bonus.init(jax.random.key(0), ENVS), walk(0, 4)) == 0.0
+    assert jax.tree.leaves(bonus.init(jax.random.key(0), ENVS)) == []
+
+
+def test_an_unknown_bonus_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(ValueError, match="curiosity"):
+        make_bonus("curiousity", SPACE)
+    with pytest.raises(ValueError, match="weights"):
+        make_bonus("composite", SPACE, TINY, weights=(1.0,))
+    with pytest.raises(ValueError, match="part of itself"):
+        make_bonus("composite", SPACE, TINY, parts=("elden", "composite"))
+
+
+# Payment.
+
+
+def slow_pay(amounts: np.ndarray, done: np.ndarray, paid: np.ndarray) -> np.ndarray:
+    rewards = np.zeros(done.shape)
+    paid = paid.copy()
+    for t, e in np.ndindex(*done.shape):
+        for i in range(amounts.shape[2]):
+            if not paid[e, i]:
+                rewards[t, e] += amounts[t, e, i] / amounts.shape[2]
+            paid[e, i] |= amounts[t, e, i] > 0
+        if done[t, e]:
+            paid[e] = False
+    return rewards
+
+
+def test_items_are_paid_once_in_an_episode_also_across_rollouts() -> None:
+    rng = np.random.default_rng(0)
+    amounts = (rng.random((20, 3, 4)) * (rng.random((20, 3, 4)) < 0.3)).astype(np.float32)
+    done = rng.random((20, 3)) < 0.2
+    nothing = np.zeros((3, 4), np.bool_)
+    _, whole = pay(jnp.asarray(amounts), jnp.asarray(done), jnp.asarray(nothing), once=True)
+    np.testing.assert_allclose(whole, slow_pay(amounts, done, nothing), rtol=1e-5)
+    paid, first = pay(jnp.asarray(amounts[:7]), jnp.asarray(done[:7]), jnp.asarray(nothing), once=True)
+    _, rest = pay(jnp.asarray(amounts[7:]), jnp.asarray(done[7:]), paid, once=True)
+    np.testing.assert_array_equal(jnp.concatenate([first, rest]), whole)
+    _, always = pay(jnp.asarray(amounts), jnp.asarray(done), jnp.asarray(nothing), once=False)
+    np.testing.assert_allclose(always, amounts.mean(-1), rtol=1e-6)
+
+
+# ELDEN against its formula, written out.
+
+
+def slow_elden(bonus: ModelBonus, state: ModelState, steps: Steps) -> np.ndarray:
+    """The definition, transition by transition and member by member."""
+    layout, seen = bonus.layout, steps.transitions()
+    batch = encode(layout, seen.obs, seen.action, seen.next_obs)
+    reference = bonus.ensemble.reference(state.ensemble)
+    graphs, outputs = [], []
+    for member in range(TINY.ensemble.members):
+        model = jax.tree.map(lambda leaf, m=member: leaf[m], state.ensemble.models)
+        graphs.append(np.asarray(Gradient().scores(layout, model, batch, reference)) >= bonus.threshold)
+        outputs.append(bonus.ensemble.outputs(jax.tree.map(lambda leaf: leaf[None], model), batch)[0])
+    variance = np.var(np.stack(graphs).astype(np.float64), axis=0, ddof=1)
+    is_open = np.asarray(bonus.gate.open(layout, jnp.stack(outputs))).T
+    return np.asarray((variance * is_open[..., None]).mean((1, 2)).reshape(steps.done.shape))
+
+
+@pytest.mark.parametrize("kind", ["none", "votes", "information"])
+def test_elden_is_its_formula_whatever_the_gate(kind: str) -> None:
+    config = replace(TINY, gate=GateConfig(kind), threshold=0.05)  # type: ignore[arg-type]
+    bonus = make_bonus("elden", SPACE, config)
+    assert isinstance(bonus, ModelBonus)
+    state = trained(bonus, walk(0, 16))
+    assert isinstance(state, ModelState)
+    steps = walk(3, 11)  # 88 transitions, which chunks of 64 do not divide
+    _, rewards, _ = jax.jit(bonus.reward)(state, steps)
+    np.testing.assert_allclose(rewards, slow_elden(bonus, state, steps), atol=1e-6)
+    assert 0 < float(rewards.mean()) < 0.34
+
+
+def test_runs_side_by_side_are_those_one_after_the_other() -> None:
+    bonus = make_bonus("elden", SPACE, replace(gated(once=True), ensemble=replace(TINY.ensemble, updates=20)))
+    keys = jax.random.split(jax.random.key(0), 2)
+    steps = [walk(seed, 8) for seed in range(2)]
+
+    def run(key: Key[Array, ""], steps: Steps) -> tuple[Float[Array, "time env"], Float[Array, "time env"]]:
+        state = bonus.init(key, ENVS)
+        state, first, _ = bonus.reward(state, steps)
+        state, _ = bonus.update(state, key, steps)
+        return first, bonus.reward(state, steps)[1]
+
+    together = jax.jit(jax.vmap(run))(keys, jax.tree.map(lambda *parts: jnp.stack(parts), *steps))
+    for number in range(2):
+        alone = jax.jit(run)(keys[number], steps[number])
+        for one, many in zip(alone, together, strict=True):
+            np.testing.assert_allclose(one, many[number], atol=1e-6)
+
+
+# Beliefs.
+
+
+def outputs_of(*members: list[list[float]]) -> beliefs.Outputs:
+    """Logits of the three variables for one transition, padded to four values."""
+    padded = [[child + [0.0] * (4 - len(child)) for child in member] for member in members]
+    return jnp.asarray(padded, jnp.float32)[:, :, None, :, None]
+
+
+def test_chance_that_all_members_know_is_no_information() -> None:
+    layout = SPACE.layout(TINY.ensemble.network)
+    sure, coin = [20.0, 0.0, 0.0], [0.0, 0.0]
+    tv = [0.0, 0.0, 0.0, 0.0]
+    known = outputs_of([sure, coin, tv], [sure, coin, tv])
+    np.testing.assert_allclose(beliefs.information(layout, known)[:, 0], 0.0, atol=1e-6)
+    apart = outputs_of([[20.0, 0.0, 0.0], coin, tv], [[0.0, 20.0, 0.0], coin, tv])
+    np.testing.assert_allclose(beliefs.information(layout, apart)[:, 0], [np.log(2), 0.0, 0.0], atol=1e-5)
+    np.testing.assert_allclose(beliefs.disagreement(layout, apart)[:, 0], [np.log(2), 0.0, 0.0], atol=1e-5)
+    # Votes over a near-uniform prediction differ for ever; information does not see a difference.
+    noisy = outputs_of([sure, coin, [1e-3, 0.0, 0.0, 0.0]], [sure, coin, [0.0, 1e-3, 0.0, 0.0]])
+    assert float(beliefs.disagreement(layout, noisy)[TV, 0]) == pytest.approx(np.log(2))
+    assert float(beliefs.information(layout, noisy)[TV, 0]) < 1e-5
+
+
+def test_information_of_continuous_variables_is_that_of_their_means() -> None:
+    space = Space(Factors((Entity("ball", (Variable("place", Continuous(2, -1.0, 1.0)),)),)), Discrete(2))
+    layout = space.layout(TINY.ensemble.network)
+    outputs = jnp.asarray([[0.0, 1.0], [0.0, 3.0]], jnp.float32)[:, None, None, :, None]
+    np.testing.assert_allclose(beliefs.information(layout, outputs), [[0.5 * np.log(2.0)]], rtol=1e-6)
+    np.testing.assert_allclose(beliefs.disagreement(layout, outputs), [[2.0]], rtol=1e-6)
+
+
+# Small parts.
+
+
+def test_the_automatic_threshold_is_that_of_the_study() -> None:
+    layout, rng = SPACE.layout(TINY.ensemble.network), np.random.default_rng(0)
+    steps = walk(0, 16).transitions()
+    batch = encode(layout, steps.obs, steps.action, steps.next_obs)
+    changed = np.asarray(steps.obs != steps.next_obs)
+    mask = other_edges(layout, Gradient())
+    assert mask.tolist() == [[False, True, True, True], [True, False, True, True], [True, True, False, True]]
+    scores = rng.random((len(changed), 3, 4)).astype(np.float32).round(2) + 0.3 * changed[:, :, None]
+    ours = change_threshold(layout, Gradient(), jnp.asarray(scores, jnp.float32), batch)
+    assert float(ours) == pytest.approx(slow_change_threshold(scores.astype(np.float32), changed, mask))
+
+
+def test_a_threshold_follows_the_models() -> None:
+    bonus = make_bonus("elden", SPACE, gated(), automatic_threshold=True)
+    state = trained(bonus, walk(0, 64))
+    assert isinstance(state, ModelState)
+    assert isinstance(bonus, ModelBonus)
+    assert isinstance(bonus.signal, Dependencies)
+    assert float(state.memory.threshold) != pytest.approx(TINY.threshold)
+    assert 0 < float(state.memory.threshold) < 100
+
+
+def test_parts_of_a_mix_share_their_models() -> None:
+    mix = make_bonus("composite", SPACE, gated(), parts=("elden", "curiosity", "rnd"), weights=(1.0, 0.5, 0.0))
+    state = trained(mix, walk(0, 16))
+    assert len(state.ensembles) == 1  # type: ignore[attr-defined]
+    steps = walk(2, 8)
+    parts = [mix.parts[i].reward(mix.state_of(state, i), steps)[1] for i in range(3)]  # type: ignore[attr-defined]
+    _, total, _ = mix.reward(state, steps)
+    np.testing.assert_allclose(total, parts[0] + 0.5 * parts[1], rtol=1e-5)
+    only = replace(mix, mode="gated")  # type: ignore[type-var]
+    _, total, _ = only.reward(state, steps)
+    np.testing.assert_allclose(total, np.where(parts[0] > 0, parts[0] + 0.5 * parts[1], 0.0), rtol=1e-5)
+
+
+def test_pieces_cover_everything() -> None:
+    index = np.asarray(chunked(10, 4))
+    assert index.shape == (3, 4)
+    assert sorted(set(index.ravel().tolist())) == list(range(10))
+
+
+def test_different_states_have_different_places() -> None:
+    states: Int[Array, "state 4"] = jnp.asarray(np.stack(np.unravel_index(np.arange(10_000), (10,) * 4), 1), jnp.int32)
+    assert len(set(np.asarray(places(states)).tolist())) > 9_900
+
+
+def test_a_state_is_worth_less_the_more_often_it_was_seen() -> None:
+    bonus = make_bonus("state-count", SPACE)
+    steps = walk(0, 1)
+    same: Steps = replace(steps, next_obs=jnp.zeros_like(steps.next_obs))
+    state = bonus.init(jax.random.key(0), ENVS)
+    assert mean_reward(bonus, state, same) == 1.0
+    state, _ = bonus.update(state, jax.random.key(0), same)
+    assert mean_reward(bonus, state, same) == pytest.approx((ENVS + 1) ** -0.5)
+    done: Bool[Array, "time env"] = same.done
+    assert done.shape == (1, ENVS)
+
+
+def test_priorities_are_kept_for_what_comes_in() -> None:
+    ensemble = replace(TINY.ensemble, train=replace(TINY.ensemble.train, priority=0.5), capacity=100, updates=5)
+    bonus = make_bonus("elden", SPACE, gated(), ensemble=ensemble)
+    state = trained(bonus, walk(0, 4), walk(1, 20))
+    assert isinstance(state, ModelState)
+    tree = state.ensemble.train.priorities
+    assert tree is not None
+    assert tree.size.tolist() == [100, 100, 100]
+    assert int(state.ensemble.ring.size) == 100
+    assert isinstance(bonus, ModelBonus)
+    batch: Batch = bonus.ensemble.encode(bonus.ensemble.recent(state.ensemble, 8))
+    newest = walk(1, 20).transitions()
+    np.testing.assert_array_equal(batch.inputs[..., 0], bonus.ensemble.encode(newest[jnp.array([-1])]).inputs[..., 0])
