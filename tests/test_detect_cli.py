@@ -17,11 +17,11 @@ from elden.cli.detect import Detect, study_progress
 from elden.cli.reproduce import Reproduce
 from elden.cli.worlds import option_flags
 from elden.data import CollectConfig, DamagedDataError, collect
+from elden.data.folder import OtherRunError
 from elden.dynamics.config import TrainConfig
 from elden.graphs.registry import DETECTORS
 from elden.studies.config import SETTINGS
 from elden.studies.errors import StudyError
-from elden.studies.folder import OtherRunError
 from elden.studies.presets import preset
 
 NETWORK = ("--features", "8", "--mlp", "8", "--heads", "1", "--head-size", "4")

@@ -15,6 +15,7 @@ from dynamics_cases import DISCRETE, layout_of, random_transitions
 
 import elden
 from elden.data import CollectConfig, Dataset, collect
+from elden.data.folder import OtherRunError, RunFolder
 from elden.data.plain import differences, plain
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.runs import Deadline, OutOfTimeError, Run, Training
@@ -25,7 +26,6 @@ from elden.graphs.registry import DETECTORS
 from elden.studies.config import DetectConfig, method_rows
 from elden.studies.detection import detect, groups_of
 from elden.studies.errors import StudyError
-from elden.studies.folder import OtherRunError, RunFolder
 from elden.studies.measuring import entities_changed, held_out, measure_level, sample, self_edges_alone
 from elden.studies.paper import METRICS, TABLE_1, TABLE_2, paper_cells, row_name
 from elden.studies.presets import preset

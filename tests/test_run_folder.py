@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tensorboardX.proto.event_pb2 import Event
 
-from elden.studies.folder import RunFolder
+from elden.data.folder import RunFolder
 
 
 def scalars(file: Path) -> list[tuple[int, str, float]]:

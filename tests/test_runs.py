@@ -8,9 +8,10 @@ import pytest
 from cases import assert_equal
 from dynamics_cases import ACTION, DISCRETE, random_transitions
 
+from elden.data.slots import from_arrays, to_arrays
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.layout import Layout
-from elden.dynamics.runs import Deadline, OutOfTimeError, Run, Training, from_arrays, to_arrays
+from elden.dynamics.runs import Deadline, OutOfTimeError, Run, Training
 from elden.dynamics.training import Trainer
 
 LAYOUT = Layout(DISCRETE, ACTION, NetworkConfig("entity", "entity", (4,), heads=1, head_size=2, mlp=(4,)))

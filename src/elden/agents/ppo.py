@@ -193,6 +193,12 @@ class Ppo:
         }
         return total, metrics
 
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """What `update` tells."""
+        names = ("loss", "value_loss", "entropy", "clipped", "kl", "gradient_norm", "skipped")
+        return tuple(f"policy/{name}" for name in names)
+
     def update(self, state: PpoState, key: Key[Array, ""], experience: Experience) -> tuple[PpoState, Metrics]:
         """Several epochs over a rollout, each in minibatches of another order.
 

@@ -1,4 +1,4 @@
-"""The command `elden`: look at a world, play it, collect data from it, detect dependencies in it, reproduce tables.
+"""The command `elden`: look at a world, play it, train in it, detect dependencies in it, reproduce tables.
 
 What takes long to load is imported when it is needed, so that `elden --version` does not wait for it.
 """

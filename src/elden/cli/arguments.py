@@ -20,6 +20,7 @@ from elden.cli.errors import UsageError
 from elden.cli.info import Info
 from elden.cli.play import Play
 from elden.cli.reproduce import Reproduce
+from elden.cli.train import Resume, Train
 from elden.cli.worlds import first_line, option_flags
 from elden.studies.config import SETTINGS
 from elden.worlds.base import World
@@ -38,6 +39,8 @@ COMMANDS: dict[str, type[Command]] = {
     "info": Info,
     "play": Play,
     "demo": Demo,
+    "train": Train,
+    "resume": Resume,
     "collect": Collect,
     "detect": Detect,
     "reproduce": Reproduce,

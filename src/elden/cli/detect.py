@@ -18,6 +18,7 @@ from elden.cli.console import make_console
 from elden.cli.errors import INTERRUPTED, STOPPED, UsageError, check_range
 from elden.cli.worlds import shown_as, world_choice
 from elden.data import CollectConfig, DamagedDataError, Dataset, load_dataset
+from elden.data.folder import RunFolderError
 from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.studies.config import SETTINGS, DetectConfig
 from elden.studies.detection import detect
@@ -151,7 +152,7 @@ def refusals(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise refusal(error) from None
-    except (StudyError, DamagedDataError) as error:
+    except (StudyError, RunFolderError, DamagedDataError) as error:
         raise UsageError(as_options(str(error))) from None
 
 

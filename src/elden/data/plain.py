@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
+from typing import TypeVar, get_type_hints
 
 import numpy as np
 
 _MOST_DIFFERENCES = 4
+
+T = TypeVar("T")
 
 
 def plain(value: object) -> object:
@@ -43,3 +46,25 @@ def differences(found: object, wanted: object) -> str:
     words = [f"{name} was {old.get(name)!r}, now {new.get(name)!r}" for name in names[:_MOST_DIFFERENCES]]
     more = len(names) - len(words)
     return "; ".join([*words, f"and {more} more"] if more > 0 else words)
+
+
+def from_plain(cls: type[T], value: object, name: str = "") -> T:
+    """A dataclass from what `plain` has made of it: nested dataclasses, tuples and plain values.
+
+    Raises:
+        ValueError: Names are missing or unknown, or a value is not allowed.
+    """
+    where = name or cls.__name__
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{where} is {value!r}; an object is expected")
+    hints, known = get_type_hints(cls), {field.name for field in fields(cls)}  # type: ignore[arg-type]
+    if known != set(value):
+        raise ValueError(f"{where} has {', '.join(sorted(value))}; expected are {', '.join(sorted(known))}")
+    parts: dict[str, object] = {}
+    for part, given in value.items():
+        kind = hints[part]
+        if isinstance(kind, type) and is_dataclass(kind):
+            parts[part] = from_plain(kind, given, f"{name}.{part}".strip("."))
+        else:
+            parts[part] = tuple(given) if isinstance(given, list) else given
+    return cls(**parts)

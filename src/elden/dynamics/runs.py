@@ -6,8 +6,6 @@ run is cut where λ starts to rise, so that it makes the same updates whatever i
 of each stage are kept under their numbers of updates; where the newer one is damaged the older one is used.
 """
 
-import logging
-import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +17,11 @@ from typing import TypeAlias, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Key, Shaped
+from jaxtyping import Array, Int, Key
 
 from elden.ahead import compile_ahead
-from elden.data.plain import differences, plain
-from elden.data.store import DamagedDataError, read_arrays, write_arrays
+from elden.data.slots import Slots
+from elden.data.store import DamagedDataError
 from elden.dynamics.spread import Spread
 from elden.dynamics.training import Metrics, Model, Settings, Trainer, TrainState, Transitions
 
@@ -36,7 +34,6 @@ Log: TypeAlias = Callable[[str, int, dict[str, list[float]]], None]
 SAVE_EVERY_S = 300.0
 """Time after which a state is kept even if nothing asks for it."""
 
-_log = logging.getLogger(__name__)
 _Tree = TypeVar("_Tree")
 
 
@@ -275,32 +272,23 @@ class Training:
         if self.progress is not None:
             self.progress(sum(clock.updates for clock in clocks), self.total, said)
 
+    def _slots(self, name: str) -> Slots | None:
+        return None if self.folder is None else Slots(self.folder / name, {**self.identity, "stage": name})
+
     def _save(self, name: str, state: TrainState, clock: "_Clock") -> None:
         """Keep a state and the one before it, and drop older ones."""
-        if self.folder is None:
-            return
-        home = self.folder / name
-        current = home / f"{clock.update:09d}"
-        before = sorted(folder for folder in home.glob("*") if folder != current)
-        write_arrays(current, to_arrays(state), _card({**self.identity, "stage": name, "clock": clock.asdict()}))
-        for folder in before[:-1]:
-            shutil.rmtree(folder)
+        if (slots := self._slots(name)) is not None:
+            slots.save(clock.update, state, {"clock": clock.asdict()})
 
     def _restore(self, name: str, state: TrainState, span: tuple[int, int]) -> tuple[TrainState, "_Clock"]:
         """The newest state that was kept, with its clock; the given one where there is none."""
-        slots = sorted((self.folder / name).glob("*"), reverse=True) if self.folder is not None else []
-        for slot in slots:
-            try:
-                arrays, card = read_arrays(slot)
-                _check_identity(slot, card, {**self.identity, "stage": name})
-                restored, known = from_arrays(arrays, state), _Clock.load(card.get("clock"))
-            except DamagedDataError as error:
-                _log.warning("a damaged state of training is not used: %s", error)
-                continue
-            if not span[0] <= known.update <= span[1]:
-                raise ValueError(f"{slot} is of update {known.update}, which does not lie in {span}")
-            return restored, known
-        return state, _Clock()
+        slots = self._slots(name)
+        kept = None if slots is None else slots.restore(state)
+        if kept is None:
+            return state, _Clock()
+        if not span[0] <= kept.number <= span[1]:
+            raise ValueError(f"{self.folder} has a state of update {kept.number}, which does not lie in {span}")
+        return kept.tree, _Clock.load(kept.card.get("clock"))
 
 
 @dataclass
@@ -373,53 +361,3 @@ def _programs(trainer: Trainer, derivatives: bool, mixup: bool, spread: Spread) 
 def _take(tree: _Tree, index: Sequence[int]) -> _Tree:
     taken: _Tree = jax.tree.map(lambda leaf: leaf[np.asarray(index)], tree)
     return taken
-
-
-# What is kept: arrays with a card that says of which training they are.
-
-
-def to_arrays(tree: object) -> dict[str, Shaped[np.ndarray, "..."]]:
-    """The leaves of a tree by names that say where they stand in it."""
-    paths = jax.tree_util.tree_leaves_with_path(tree)
-    return {_name(i, path): np.asarray(leaf) for i, (path, leaf) in enumerate(paths)}
-
-
-def from_arrays(arrays: Mapping[str, Shaped[np.ndarray, "..."]], like: _Tree) -> _Tree:
-    """The tree whose leaves `to_arrays` has named.
-
-    Args:
-        arrays: The leaves.
-        like: A tree of the same structure, shapes and types.
-
-    Raises:
-        DamagedDataError: The arrays are not those of such a tree.
-    """
-    paths, structure = jax.tree_util.tree_flatten_with_path(like)
-    names = [_name(i, path) for i, (path, _) in enumerate(paths)]
-    if sorted(arrays) != sorted(names):
-        raise DamagedDataError(f"arrays {', '.join(sorted(arrays))} given; expected are {', '.join(sorted(names))}")
-    for name, (_, leaf) in zip(names, paths, strict=True):
-        if arrays[name].shape != leaf.shape or arrays[name].dtype != leaf.dtype:
-            raise DamagedDataError(
-                f"{name} is {arrays[name].dtype} {arrays[name].shape}; expected is {leaf.dtype} {leaf.shape}"
-            )
-    tree: _Tree = jax.tree.unflatten(structure, [jnp.asarray(arrays[name]) for name in names])
-    return tree
-
-
-def _name(index: int, path: tuple[object, ...]) -> str:
-    words = re.sub(r"[^A-Za-z0-9_]+", ".", jax.tree_util.keystr(path)).strip(".")
-    return f"{index:03d}.{words}"
-
-
-def _card(content: Mapping[str, object]) -> dict[str, object]:
-    card = plain(content)
-    if not isinstance(card, dict):
-        raise TypeError(f"a card is an object, not {card!r}")
-    return card
-
-
-def _check_identity(folder: Path, card: Mapping[str, object], identity: Mapping[str, object]) -> None:
-    wanted = _card(identity)
-    if changed := differences({name: card.get(name) for name in wanted}, wanted):
-        raise ValueError(f"{folder} is of another training ({changed}); choose another folder or remove this one")

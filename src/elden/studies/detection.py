@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Float
 
 from elden.data import CollectConfig, Dataset, Split, collect
+from elden.data.folder import RunFolder, check_same, write_csv, write_json
 from elden.data.plain import differences, plain
 from elden.dynamics.layout import Layout
 from elden.dynamics.runs import Deadline, Run, StoredModel, Trained, Training
@@ -32,7 +33,6 @@ from elden.graphs.gradient import Gradient
 from elden.provenance import provenance
 from elden.studies.config import LEVELS, DetectConfig, Row, method_rows
 from elden.studies.errors import StudyError
-from elden.studies.folder import RunFolder, check_same, write_csv, write_json
 from elden.studies.measuring import (
     all_transitions,
     break_down,

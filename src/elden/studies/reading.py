@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Num
 
+from elden.data.folder import SUMMARY
 from elden.dynamics.checkpoint import load_model
 from elden.dynamics.layout import Layout
 from elden.dynamics.training import Model, Transitions
@@ -18,7 +19,6 @@ from elden.graphs.evaluate import CHUNK, convert, score_transitions
 from elden.graphs.registry import detector_named
 from elden.studies.config import LEVELS, Level
 from elden.studies.errors import StudyError
-from elden.studies.folder import SUMMARY
 from elden.worlds.registry import nearest_names
 
 

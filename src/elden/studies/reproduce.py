@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from elden.data.folder import write_json, write_text
 from elden.data.plain import plain
 from elden.dynamics.runs import Deadline
 from elden.provenance import provenance
 from elden.studies.config import DetectConfig, Level, Row, in_words, method_rows
 from elden.studies.detection import Progress, detect
-from elden.studies.folder import write_json, write_text
 from elden.studies.paper import METRICS, TABLE_2, paper_cells, paper_points, row_name
 from elden.studies.presets import preset
 from elden.studies.results import Detection

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from elden.agents.ppo import PpoConfig
+from elden.bonuses import BONUSES, BonusConfig
+from elden.worlds.registry import nearest_names
 
 Normalise: TypeAlias = Literal["none", "reward", "return"]
 
@@ -19,9 +21,9 @@ class LoopConfig:
     steps: int = 2_560_000
     """Steps of each seed in all, rounded up to whole rollouts."""
     warmup_steps: int = 25_600
-    """Steps of random actions before the policy learns and before bonuses are paid."""
+    """Steps of random actions before the policy learns and before bonuses are paid, rounded up to whole rollouts."""
     learn_in_warmup: bool = True
-    """Whether the bonus already learns from these steps."""
+    """Whether the bonus already learns in these steps."""
     discount: float = 0.99
     """γ of the task's rewards."""
     intrinsic_discount: float = 0.99
@@ -67,10 +69,31 @@ class LoopConfig:
 
 
 @dataclass(frozen=True)
-class AgentConfig:
-    """The agent and the loop around it."""
+class TrainingConfig:
+    """A training: what the agent is paid for beside the task, how it learns, and how often it is repeated."""
 
+    bonus_name: str = "elden"
+    """Which bonus."""
+    bonus: BonusConfig = field(default_factory=BonusConfig)
+    """Its settings."""
     ppo: PpoConfig = field(default_factory=PpoConfig)
     """The policy's learning."""
     loop: LoopConfig = field(default_factory=LoopConfig)
     """Steps and rewards."""
+    seeds: int = 3
+    """Independent agents, trained side by side."""
+    seed: int = 0
+    """Seed of the first of them; the others follow."""
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise ValueError(f"seeds={self.seeds} given; at least 1 agent is trained")
+        if not 0 <= self.seed < 2**31:
+            raise ValueError(f"seed={self.seed} given; it must lie between 0 and 2**31 - 1")
+        if self.bonus_name not in BONUSES:
+            raise ValueError(f"no bonus {self.bonus_name!r}; {nearest_names(self.bonus_name.lower(), BONUSES)}")
+
+    @property
+    def all_seeds(self) -> range:
+        """The seeds of all agents."""
+        return range(self.seed, self.seed + self.seeds)

@@ -7,18 +7,19 @@ seed and the number of the iteration alone.
 """
 
 from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key, Num
+from jaxtyping import Array, Bool, Float, Int, Key, Num, Shaped
 
 from elden.agents.actions import Categorical
 from elden.agents.gae import advantages
-from elden.agents.ppo import ActorCritic, Experience, Ppo, PpoState
-from elden.bonuses.base import Bonus, Steps
+from elden.agents.ppo import ActorCritic, Experience, Ppo, PpoConfig, PpoState
+from elden.bonuses import Bonus, Space, Steps, make_bonus
+from elden.factors import Discrete
 from elden.pytree import pytree
-from elden.training.config import AgentConfig
+from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.scale import Scale
 from elden.worlds.base import World, WorldState
 
@@ -81,12 +82,19 @@ class Loop(Generic[BonusState]):
 
     world: World
     bonus: Bonus[BonusState]
-    config: AgentConfig
+    ppo: PpoConfig
+    config: LoopConfig
+
+    @classmethod
+    def of(cls, world: World, config: TrainingConfig) -> "Loop[Any]":
+        """The loop of a training."""
+        space = Space(world.factors, Discrete(world.num_actions))
+        return cls(world, make_bonus(config.bonus_name, space, config.bonus), config.ppo, config.loop)
 
     @property
     def agent(self) -> Ppo:
         """What learns to act."""
-        loop, ppo = self.config.loop, self.config.ppo
+        loop, ppo = self.config, self.ppo
         size = min(ppo.minibatch_size, loop.steps_per_iteration)
         updates = loop.iterations * ppo.epochs * (loop.steps_per_iteration // size)
         inputs = self.world.factors.encoded_width + int(loop.see_time)
@@ -94,7 +102,7 @@ class Loop(Generic[BonusState]):
 
     def init(self, keys: Key[Array, " seed"]) -> LoopState[BonusState]:
         """Untrained agents at the beginning of episodes."""
-        loop = self.config.loop
+        loop = self.config
 
         def one(key: Key[Array, ""]) -> tuple[WorldState, PpoState, BonusState, Scale]:
             world_key, policy_key, bonus_key = jax.random.split(key, 3)
@@ -116,7 +124,7 @@ class Loop(Generic[BonusState]):
         """One iteration of all seeds; metrics have a number for each seed."""
         keys = jax.vmap(lambda key: jax.random.fold_in(key, iteration + 1))(keys)
         parts = jax.vmap(lambda key: jax.random.split(key, 3))(keys)
-        loop = self.config.loop
+        loop = self.config
         warm = iteration >= loop.warmup_iterations
         worlds, solvable, rollout = self._roll(state, parts[:, 0], warm)
         bonus, intrinsic, paid = jax.vmap(self.bonus.reward)(state.bonus, rollout.steps)
@@ -128,37 +136,55 @@ class Loop(Generic[BonusState]):
             updated: tuple[PpoState, Metrics] = jax.vmap(self.agent.update)(policy, parts[:, 1], experience)
             return updated
 
-        learnt = jax.eval_shape(learn, state.policy)[1]
-
         def leave(policy: PpoState) -> tuple[PpoState, Metrics]:
-            return policy, jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), learnt)
+            return policy, {name: jnp.full(keys.shape, jnp.nan, jnp.float32) for name in self.agent.metric_names}
 
         policy, policy_metrics = jax.lax.cond(warm, learn, leave, state.policy)
-        bonus, bonus_metrics = jax.vmap(self.bonus.update)(bonus, parts[:, 2], rollout.steps)
+        bonus, bonus_metrics = self._taught(bonus, parts[:, 2], rollout.steps, warm)
         metrics = {**jax.vmap(self._told)(rollout), **paid, **policy_metrics, **bonus_metrics}
         metrics["bonus/scaled"] = jnp.mean(scaled, axis=(1, 2))
         return LoopState(worlds, solvable, policy, bonus, scale), metrics
+
+    def _taught(
+        self, bonus: BonusState, keys: Key[Array, " seed"], steps: Steps, warm: Bool[Array, ""]
+    ) -> tuple[BonusState, Metrics]:
+        """The bonuses after they have learnt from a rollout."""
+
+        def learn(bonus: BonusState) -> tuple[BonusState, Metrics]:
+            updated: tuple[BonusState, Metrics] = jax.vmap(self.bonus.update)(bonus, keys, steps)
+            return updated
+
+        if self.config.learn_in_warmup:
+            return learn(bonus)
+        said = jax.eval_shape(learn, bonus)[1]
+
+        def leave(bonus: BonusState) -> tuple[BonusState, Metrics]:
+            return bonus, {name: jnp.full(what.shape, jnp.nan, what.dtype) for name, what in said.items()}
+
+        taught: tuple[BonusState, Metrics] = jax.lax.cond(warm, learn, leave, bonus)
+        return taught
 
     def inputs(
         self, obs: Num[Array, "*batch width"], elapsed: Float[Array, "*batch"]
     ) -> Float[Array, "*batch feature"]:
         """What the policy reads."""
         encoded = self.world.factors.one_hot(obs)
-        return jnp.concatenate([encoded, elapsed[..., None]], axis=-1) if self.config.loop.see_time else encoded
+        return jnp.concatenate([encoded, elapsed[..., None]], axis=-1) if self.config.see_time else encoded
 
     def _roll(
         self, state: LoopState[BonusState], keys: Key[Array, " seed"], warm: Bool[Array, ""]
     ) -> tuple[WorldState, Bool[Array, " world"], Rollout]:
         """A rollout of all seeds."""
-        loop, seeds = self.config.loop, keys.shape[0]
+        loop, seeds = self.config, keys.shape[0]
 
-        def apart(leaf: Num[Array, "world ..."]) -> Num[Array, "seed env ..."]:
+        def apart(leaf: Shaped[Array, "world ..."]) -> Shaped[Array, "seed env ..."]:
             return leaf.reshape(seeds, loop.num_envs, *leaf.shape[1:])
 
         def step(carry: _Carry, time: Int[Array, ""]) -> tuple[_Carry, Rollout]:
             worlds, solvable = carry
             now = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, time), 4))(keys)
-            obs, elapsed = apart(jax.vmap(self.world.observe)(worlds)), apart(self.world.elapsed_fraction(worlds))
+            obs = apart(jax.vmap(self.world.observe)(worlds))
+            elapsed = apart(jax.vmap(self.world.elapsed_fraction)(worlds))
             action, log_prob = jax.vmap(self._act, in_axes=(0, 0, 0, None))(
                 state.policy.network, now[:, :2], self.inputs(obs, elapsed), warm
             )
@@ -212,7 +238,7 @@ class Loop(Generic[BonusState]):
         self, scale: Scale, rewards: Float[Array, "time env"], done: Bool[Array, "time env"]
     ) -> tuple[Scale, Float[Array, "time env"]]:
         """Bonuses with the weight that they have in the policy's reward."""
-        loop = self.config.loop
+        loop = self.config
         if loop.normalise != "none":
             scale, sums = scale.sums(rewards, done, loop.intrinsic_discount)
             scale = scale.see(rewards if loop.normalise == "reward" else sums)
@@ -221,7 +247,7 @@ class Loop(Generic[BonusState]):
 
     def _experience(self, network: ActorCritic, rollout: Rollout, intrinsic: Float[Array, "time env"]) -> Experience:
         """What one seed's policy learns from."""
-        loop, gae = self.config.loop, self.config.ppo.gae
+        loop, gae = self.config, self.ppo.gae
         inputs = self.inputs(rollout.steps.obs, rollout.elapsed[..., 0])
         values = network.values(inputs)
         following = network.values(self.inputs(rollout.steps.next_obs, rollout.elapsed[..., 1]))
@@ -233,21 +259,23 @@ class Loop(Generic[BonusState]):
             for i, (reward, discount) in enumerate(streams)
         ]
         stacked = jnp.stack(found, axis=-1)
-        experience = Experience(
-            inputs=inputs,
-            action=rollout.steps.action,
-            log_prob=rollout.log_prob,
-            advantage=jnp.sum(stacked, axis=-1),
-            returns=stacked + values,
+
+        def flat(part: Shaped[Array, "time env ..."]) -> Shaped[Array, "step ..."]:
+            return part.reshape(-1, *part.shape[2:])
+
+        return Experience(
+            inputs=flat(inputs),
+            action=flat(rollout.steps.action),
+            log_prob=flat(rollout.log_prob),
+            advantage=flat(jnp.sum(stacked, axis=-1)),
+            returns=flat(stacked + values),
         )
-        flat: Experience = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), experience)
-        return flat
 
     def _told(self, rollout: Rollout) -> Metrics:
         """How the episodes of one seed went that ended in this rollout; NaN where none did."""
         done, solvable = rollout.steps.done, rollout.solvable
 
-        def rate(what: Num[Array, "time env"], among: Bool[Array, "time env"]) -> Float[Array, ""]:
+        def rate(what: Shaped[Array, "time env"], among: Bool[Array, "time env"]) -> Float[Array, ""]:
             return jnp.mean(what.astype(jnp.float32), where=among)
 
         reached = jnp.mean(rollout.stages.astype(jnp.float32), axis=-1)

@@ -13,15 +13,16 @@ Files are written under another name and then moved into place, so that none is 
 
 import csv
 import json
+import math
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tensorboardX import SummaryWriter
 
 from elden.data.plain import differences, plain
-from elden.studies.errors import StudyError
 
 SUMMARY = "summary.json"
 """Name of the file with the results."""
@@ -29,7 +30,11 @@ SUMMARY = "summary.json"
 _CONFIG, _METRICS = "config.json", "metrics.jsonl"
 
 
-class OtherRunError(StudyError):
+class RunFolderError(ValueError):
+    """A folder cannot be that of the run; the message is one line that says how to mend it."""
+
+
+class OtherRunError(RunFolderError):
     """A folder holds a run with other settings."""
 
 
@@ -45,19 +50,20 @@ class RunFolder:
 
         Raises:
             OtherRunError: The folder holds a run with other settings.
-            StudyError: It holds files, but no run.
+            RunFolderError: It holds files, but no run.
         """
         self.path = path
         wanted = plain(config)
         file = path / _CONFIG
         check_same(path, config)
         if not file.exists() and path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise StudyError(f"{path} holds something else than a run; choose a new or an empty folder")
+            raise RunFolderError(f"{path} holds something else than a run; choose a new or an empty folder")
         path.mkdir(parents=True, exist_ok=True)
         for name in ("checkpoints", "media", "tables"):
             (path / name).mkdir(exist_ok=True)
         write_json(file, wanted)
         self._events: SummaryWriter | None = None
+        self._purge: int | None = None
 
     @property
     def finished(self) -> bool:
@@ -86,15 +92,39 @@ class RunFolder:
             stream.write(line + "\n")
         if self._events is None:
             # Beside the files of earlier sittings, which TensorBoard reads together.
-            self._events = SummaryWriter(str(self.path / "tb"), filename_suffix=f".{uuid.uuid4().hex}")
+            suffix = f".{uuid.uuid4().hex}"
+            self._events = SummaryWriter(str(self.path / "tb"), purge_step=self._purge, filename_suffix=suffix)
         for name, number in _scalars(values):
             self._events.add_scalar(name, number, step)
+
+    def metrics(self) -> Iterator[dict[str, Any]]:
+        """The lines of the metrics; one that was cut off is left out."""
+        file = self.path / _METRICS
+        for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+            try:
+                values = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(values, dict) and "step" in values:
+                yield values
+
+    def forget_after(self, step: int) -> None:
+        """Drop metrics of later steps, which a run that was killed has left: it will take these steps again."""
+        lines = [json.dumps(values) + "\n" for values in self.metrics() if values["step"] <= step]
+        if (self.path / _METRICS).exists():
+            write_text(self.path / _METRICS, "".join(lines))
+        self._purge = step + 1
 
     def close(self) -> None:
         """Wait until everything is written, also what TensorBoard reads."""
         if self._events is not None:
             self._events.close()
             self._events = None
+
+    def read_summary(self) -> dict[str, Any]:
+        """The results."""
+        summary: dict[str, Any] = json.loads((self.path / SUMMARY).read_bytes())
+        return summary
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """Write the results."""
@@ -105,7 +135,7 @@ def _scalars(values: Mapping[str, object]) -> Iterator[tuple[str, float]]:
     for name, value in values.items():
         if isinstance(value, Sequence) and not isinstance(value, str):
             yield from _scalars({f"{name}/{index}": each for index, each in enumerate(value)})
-        elif isinstance(value, float | int):
+        elif isinstance(value, float | int) and math.isfinite(value):
             yield name, float(value)
 
 
@@ -136,6 +166,20 @@ def _read(file: Path) -> object:
         return json.loads(file.read_bytes())
     except (OSError, ValueError) as error:
         raise OtherRunError(f"{file} cannot be read ({error}); remove the folder or choose another") from None
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings of the run in a folder.
+
+    Raises:
+        RunFolderError: There is no run in it.
+    """
+    if not (path / _CONFIG).exists():
+        raise RunFolderError(f"{path} holds no run: it has no {_CONFIG}")
+    found = _read(path / _CONFIG)
+    if not isinstance(found, dict):
+        raise RunFolderError(f"{path / _CONFIG} does not hold the settings of a run")
+    return found
 
 
 def check_same(path: Path, config: Mapping[str, object]) -> None:

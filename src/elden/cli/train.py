@@ -1,0 +1,236 @@
+"""`elden train` and `elden resume`: agents that explore, and what they do as they learn."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import tyro
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from elden.bonuses import BONUSES
+from elden.cli.console import make_console
+from elden.cli.detect import refusals, stopping
+from elden.cli.errors import UsageError, check_range
+from elden.cli.worlds import shown_as, world_choice
+from elden.dynamics.runs import Deadline
+from elden.training.config import TrainingConfig
+from elden.training.presets import TrainingPreset, training_preset
+from elden.training.run import Told, Training
+from elden.worlds.base import World
+from elden.worlds.registry import nearest_names
+
+_LINE_EVERY_S = 10.0
+_ROWS = {
+    "success, solvable layouts": "episode/success_solvable",
+    "success": "episode/success",
+    "stages reached": "episode/normalized_stage",
+    "intrinsic reward": "bonus/mean",
+    "children that count": "bonus/open",
+    "dynamics loss": "dynamics/nll",
+    "dynamics accuracy": "dynamics/accuracy",
+    "policy entropy": "policy/entropy",
+}
+"""What the live view shows, where it is there."""
+_MOST_SEEDS = 10
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Options of a training that do not change its results."""
+
+    time_limit_s: Annotated[float | None, shown_as("SECONDS", "none")] = None
+    """Stop after so many seconds and keep the state, with exit code 75; the same command, or `elden resume`, then goes
+    on."""
+    save_every_s: float = 300.0
+    """Seconds between two states that are kept, in case the process is killed. Ctrl-C always keeps one."""
+    chunk: int = 1
+    """Rollouts between two returns to the host."""
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_range("save-every-s", self.save_every_s, 0, 1e9)
+        check_range("chunk", self.chunk, 1, 1_000_000)
+        if self.time_limit_s is not None:
+            check_range("time-limit-s", self.time_limit_s, 0, 1e9)
+
+    def options(self, command_line: str) -> dict[str, object]:
+        """As `Training` takes them."""
+        return {
+            "chunk": self.chunk,
+            "save_every_s": self.save_every_s,
+            "deadline": Deadline.after(self.time_limit_s),
+            "command": command_line,
+        }
+
+
+@dataclass(frozen=True)
+class Train(TrainOptions):
+    """Train agents in a world, paid by the task and by a bonus."""
+
+    world: Annotated[World, tyro.conf.arg(name="", constructor_factory=world_choice)] = field(kw_only=True)
+    """Which world."""
+    bonus: Annotated[str, tyro.conf.arg(metavar=f"{{{','.join(BONUSES)}}}")] = "elden"
+    """What agents are paid for beside the task."""
+    preset: TrainingPreset = "plus"
+    """The settings: the paper's, or ours."""
+    seeds: int = 3
+    """Independent agents, trained side by side."""
+    seed: int = 0
+    """Seed of the first of them."""
+    steps: Annotated[int | None, shown_as("INT", "the preset's")] = None
+    """Steps of each agent, rounded up to whole rollouts."""
+    out: Annotated[Path | None, shown_as("PATH", "runs/train/WORLD-BONUS-PRESET")] = None
+    """Run folder. A training that was stopped there goes on."""
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        super().__post_init__()
+        if self.bonus not in BONUSES:
+            raise UsageError(f"no bonus {self.bonus!r}; {nearest_names(self.bonus.lower(), BONUSES)}")
+        check_range("seeds", self.seeds, 1, 1000)
+        check_range("seed", self.seed, 0, 2**31 - 1)
+        if self.steps is not None:
+            check_range("steps", self.steps, 1, 10**12)
+
+    @property
+    def config(self) -> TrainingConfig:
+        """The settings of the training."""
+        config = replace(training_preset(self.preset, self.world.name, self.bonus), seeds=self.seeds, seed=self.seed)
+        return config if self.steps is None else replace(config, loop=replace(config.loop, steps=self.steps))
+
+    def run(self, command_line: str) -> None:
+        """Train, and say what came of it."""
+        name = f"{self.world.name}-{self.bonus}-{self.preset}"
+        folder = Path("runs/train") / name if self.out is None else self.out
+        with refusals(folder):
+            training = Training(self.world, self.config, folder, **self.options(command_line))  # type: ignore[arg-type]
+        train(training, folder)
+
+
+@dataclass(frozen=True)
+class Resume(TrainOptions):
+    """Go on with a training that was stopped or killed, from its run folder alone."""
+
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help_behavior_hint="(required)")] = (
+        Path()
+    )
+    """The run folder."""
+
+    def run(self, command_line: str) -> None:
+        """Train to the end."""
+        if self.folder == Path():
+            raise UsageError("elden resume needs the folder of a run, such as runs/train/carwash-elden-plus")
+        with refusals(self.folder):
+            training = Training.open(self.folder, **self.options(command_line))
+        train(training, self.folder)
+
+
+def train(training: Training, folder: Path) -> None:
+    """Train with a live view, and print the results."""
+    console = make_console()
+    if training.finished:
+        console.print(f"{folder} is finished; nothing is left to train")
+    else:
+        with refusals(folder), stopping(console), _view(console, training):
+            training.run()
+    console.print(_results(training))
+    console.print(f"\n{folder}")
+
+
+def _results(training: Training) -> Table:
+    """How each agent did at the end."""
+    summary = training.folder.read_summary()
+    table = Table(title="last tenth of the training", box=SIMPLE_HEAD)
+    for name in ("seed", "success", "of solvable layouts", "stages reached", "first success at step"):
+        table.add_column(name, justify="right")
+    for seed in summary["seeds"]:
+        numbers = (seed["success_rate"], seed["success_rate_solvable"], seed["normalized_stage"])
+        first = seed["first_success_step"]
+        shown = ["–" if number is None else f"{number:.2f}" for number in numbers]
+        table.add_row(str(seed["seed"]), *shown, "never" if first is None else f"{first:,}")
+    return table
+
+
+@contextmanager
+def _view(console: Console, training: Training) -> Iterator[None]:
+    """A live view on a terminal; elsewhere a line every now and then."""
+    view = _Live(console, training) if console.is_terminal else _Lines(console, training)
+    training.progress = view.tell
+    with view:
+        yield
+
+
+class _Lines:
+    """Progress as lines of text."""
+
+    def __init__(self, console: Console, training: Training) -> None:
+        self.console, self.loop = console, training.config.loop
+        self.said = 0.0
+
+    def __enter__(self) -> None:
+        self.console.print("compiling")
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def tell(self, done: int, total: int, told: Told) -> None:
+        now = time.monotonic()
+        if done < total and now - self.said < _LINE_EVERY_S:
+            return
+        self.said = now
+        steps = self.loop.steps_per_iteration
+        words = [f"{name} {mean:.3g}" for name, mean in _means(told).items()]
+        self.console.print(f"step {done * steps:,} of {total * steps:,}: {', '.join(words)}")
+
+
+class _Live:
+    """Progress as a table that changes in place."""
+
+    def __init__(self, console: Console, training: Training) -> None:
+        self.config = training.config
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[speed]}"))
+        self.bar = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console)
+        total = self.config.loop.iterations
+        self.task = self.bar.add_task("compiling", total=total, speed="")
+        self.live = Live(Group(self.bar), console=console, refresh_per_second=4)
+        self.began: tuple[float, int] | None = None
+
+    def __enter__(self) -> None:
+        self.live.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.live.stop()
+
+    def tell(self, done: int, total: int, told: Told) -> None:
+        now, steps = time.monotonic(), self.config.loop.steps_per_iteration
+        self.began = self.began or (now, done)
+        taken = (done - self.began[1]) * steps * self.config.seeds
+        speed = f"{taken / (now - self.began[0]):,.0f} steps/s" if taken else ""
+        self.bar.update(self.task, completed=done, description=f"{done * steps:,} steps", speed=speed)
+        self.live.update(Group(self.bar, self._table(told)))
+
+    def _table(self, told: Told) -> Table:
+        table = Table(box=SIMPLE_HEAD)
+        table.add_column("")
+        seeds = list(self.config.all_seeds)[:_MOST_SEEDS]
+        for seed in seeds:
+            table.add_column(f"seed {seed}", justify="right")
+        for name, metric in _ROWS.items():
+            if metric in told:
+                values = told[metric][: len(seeds)]
+                table.add_row(name, *("–" if np.isnan(value) else f"{value:.3g}" for value in values))
+        return table
+
+
+def _means(told: Told) -> dict[str, float]:
+    """Means over seeds of what there is."""
+    found = {name: told[metric] for name, metric in _ROWS.items() if metric in told}
+    return {name: float(np.nanmean(values)) for name, values in found.items() if not np.isnan(values).all()}

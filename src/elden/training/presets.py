@@ -1,0 +1,77 @@
+"""Named settings of trainings: the paper's, and ours."""
+
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+from elden.agents.ppo import PpoConfig
+from elden.bonuses import BonusConfig, EnsembleConfig, GateConfig
+from elden.dynamics.config import NetworkConfig, TrainConfig
+from elden.training.config import LoopConfig, TrainingConfig
+from elden.worlds.registry import nearest_names
+
+TrainingPreset: TypeAlias = Literal["paper", "plus"]
+
+_ROLLOUTS = {"thawing": 60, "carwash": 600, "kitchen": 100}  # the paper's "n steps"; it has none for minecraft
+
+
+def training_preset(name: str, world: str, bonus: str = "elden") -> TrainingConfig:
+    """The settings of a preset for a world.
+
+    `paper` is the paper's table "Parameters of the Policy Learning", and where it is silent what the authors' programs
+    do. `plus` is ours.
+
+    Args:
+        name: Which preset.
+        world: Name of the world.
+        bonus: Name of the bonus; the same agent and the same ensemble serve all of them.
+
+    Raises:
+        ValueError: There is no such preset or bonus.
+    """
+    presets = {"paper": _paper, "plus": _plus}
+    if name not in presets:
+        raise ValueError(f"no preset {name!r}; {nearest_names(name, presets)}")
+    return replace(presets[name](world), bonus_name=bonus)
+
+
+def _paper(world: str) -> TrainingConfig:
+    rollout = _ROLLOUTS.get(world, 600)
+    loop = LoopConfig(
+        num_envs=80 if world == "kitchen" else 20,
+        rollout=rollout,
+        steps=30_000_000,
+        warmup_steps=20_000,
+        learn_in_warmup=False,
+        discount=1.0,
+        intrinsic_discount=1.0,
+        intrinsic_weight=1.0,
+        normalise="none",
+        separate_values=False,
+        horizon_ends=True,
+    )
+    ppo = PpoConfig(learning_rate=1e-4, epochs=10, minibatch_size=32, clip=0.1, gae=0.98, value_weight=0.5, entropy=0.0)
+    kitchen = world == "kitchen"
+    train = TrainConfig(
+        learning_rate=1e-5, mixup=0.0 if kitchen else 0.1, penalty=0.0, priority=0.5 if kitchen else 0.0
+    )
+    sizes = {"features": (128, 128), "mlp": (128, 128), "head_size": 32} if kitchen else {}
+    network = NetworkConfig(**sizes)  # type: ignore[arg-type]
+    ensemble = EnsembleConfig(network=network, train=train, capacity=10_000_000, updates=rollout)
+    return TrainingConfig(bonus=BonusConfig(ensemble=ensemble, gate=GateConfig("votes")), ppo=ppo, loop=loop, seeds=3)
+
+
+def _plus(world: str) -> TrainingConfig:
+    train = TrainConfig(learning_rate=1e-3, batch_size=128, mixup=0.1, penalty=0.0)
+    network = NetworkConfig(children="entity", features=(32, 32), mlp=(32, 32), heads=2)
+    bonus = BonusConfig(
+        ensemble=EnsembleConfig(network=network, train=train, capacity=500_000, updates=64, chunk=1024),
+        gate=GateConfig("information"),
+        once=True,
+    )
+    ppo = PpoConfig(learning_rate=1e-3, minibatch_size=1600)
+    loop = LoopConfig()
+    if world == "thawing":
+        bonus = replace(bonus, ensemble=replace(bonus.ensemble, updates=8, capacity=100_000, chunk=512))
+        ppo = replace(ppo, minibatch_size=160)
+        loop = LoopConfig(num_envs=64, rollout=20, steps=128_000, warmup_steps=1_280)
+    return TrainingConfig(bonus=bonus, ppo=ppo, loop=loop)

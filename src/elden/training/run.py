@@ -1,0 +1,279 @@
+"""A training on the host: compiled chunks of iterations, with logs, states on disk and time limits between them.
+
+Everything that an iteration does depends on its number, the seed and the state before it. So a training that was
+stopped or killed, and then goes on from the last state that was kept, makes the same numbers as one that was never
+interrupted.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from elden.ahead import compile_ahead
+from elden.data.folder import RunFolder, RunFolderError, read_config
+from elden.data.plain import from_plain
+from elden.data.slots import Slots
+from elden.dynamics.runs import Deadline, OutOfTimeError
+from elden.provenance import provenance
+from elden.training.config import TrainingConfig
+from elden.training.loop import Loop, LoopState, Metrics
+from elden.worlds.base import World
+from elden.worlds.registry import make
+
+Told: TypeAlias = dict[str, list[float]]
+"""Metrics of one iteration, a number for each seed."""
+
+Progress: TypeAlias = Callable[[int, int, Told], None]
+"""Called with the iterations done and to be done, and the metrics of the last one."""
+
+STATE_VERSION = 1
+"""Changes when the same settings and seed no longer give the same training."""
+
+_MAY_BE_MISSING = ("episode/", "stage/", "policy/", "dynamics/", "bonus/loss", "bonus/threshold", "bonus/places")
+
+
+class NotFiniteError(ArithmeticError):
+    """A number of a training is not finite; the message says which part's, and when."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Time that a training took so far, over all sittings."""
+
+    compile_s: float = 0.0
+    train_s: float = 0.0
+
+    def plus(self, compile_s: float = 0.0, train_s: float = 0.0) -> "Clock":
+        """With more time."""
+        return Clock(self.compile_s + compile_s, self.train_s + train_s)
+
+    @classmethod
+    def load(cls, card: Mapping[str, object]) -> "Clock":
+        """From what was written beside a state."""
+        value = card.get("clock")
+        known = value if isinstance(value, Mapping) else {}
+        return cls(float(known.get("compile_s", 0.0)), float(known.get("train_s", 0.0)))
+
+
+class Training:
+    """Agents in training in one world."""
+
+    def __init__(
+        self,
+        world: World,
+        config: TrainingConfig,
+        folder: Path,
+        *,
+        chunk: int = 1,
+        save_every_s: float = 300.0,
+        keep: int = 2,
+        deadline: Deadline | None = None,
+        progress: Progress | None = None,
+        command: str | None = None,
+    ) -> None:
+        """Begin a training, or open one that was stopped.
+
+        Args:
+            world: Where agents act.
+            config: How they learn.
+            folder: The run folder. One that holds an unfinished training with the same settings goes on.
+            chunk: Iterations between two returns to the host.
+            save_every_s: Time after which the state is kept.
+            keep: How many states are kept.
+            deadline: When to stop, at the end of a chunk.
+            progress: Told of every iteration.
+            command: The command line, for the records.
+
+        Raises:
+            RunFolderError: The folder holds something else.
+        """
+        if chunk < 1 or keep < 1:
+            raise ValueError(f"chunk={chunk}, keep={keep} given; both must be 1 or more")
+        self.world, self.config, self.chunk = world, config, chunk
+        self.loop: Loop[Any] = Loop.of(world, config)
+        options = {name: getattr(world, name) for name in world.option_names()}
+        identity = {"world": {"name": world.name, "options": options}, "training": config, "version": STATE_VERSION}
+        self.folder = RunFolder(folder, identity)
+        self.slots = Slots(self.folder.checkpoints, identity, keep)
+        self.save_every_s = save_every_s
+        self.deadline = deadline or Deadline()
+        self.progress = progress
+        self.command = command
+
+    @classmethod
+    def open(cls, folder: Path, **options: Any) -> "Training":
+        """A training that was begun before, from its folder alone.
+
+        Args:
+            folder: The run folder.
+            options: Those of `Training` that do not change its results.
+
+        Raises:
+            RunFolderError: The folder holds no training.
+        """
+        config = read_config(folder)
+        try:
+            world, settings = config["world"], from_plain(TrainingConfig, config["training"])
+            return cls(make(world["name"], **world["options"]), settings, folder, **options)
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, RunFolderError):
+                raise
+            raise RunFolderError(f"{folder} holds no training that can go on: {error}") from None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the results are there."""
+        return self.folder.finished
+
+    @property
+    def keys(self) -> Key[Array, " seed"]:
+        """A random key for each agent, which all of its chances come from."""
+        return jax.vmap(jax.random.key)(jnp.array(self.config.all_seeds, jnp.uint32))
+
+    def run(self) -> LoopState[Any]:
+        """Train to the end, and write the results.
+
+        Raises:
+            OutOfTimeError: The deadline has passed; the state is kept.
+            NotFiniteError: A number is not finite; the state before it was is kept.
+        """
+        state, iteration, clock = self._begin()
+        keys, total = self.keys, self.config.loop.iterations
+        kept, saved = iteration, time.monotonic()
+        try:
+            while iteration < total:
+                number = min(self.chunk, total - iteration)
+                program, compile_s = _program(self.loop, number, self.config.seeds).ready(state, keys)
+                began = time.perf_counter()
+                after, metrics = program(state, keys, jnp.int32(iteration))
+                told = list(_by_iteration(metrics))
+                clock = clock.plus(compile_s, time.perf_counter() - began)
+                for i, each in enumerate(told):
+                    self._check(iteration + i, each)
+                state = after
+                for i, each in enumerate(told):
+                    self._tell(iteration + i + 1, each)
+                iteration += number
+                if iteration < total and self.deadline.over:
+                    raise OutOfTimeError(f"the time limit is over, after {iteration} of {total} iterations")
+                if time.monotonic() - saved > self.save_every_s:
+                    self._save(iteration, state, clock)
+                    kept, saved = iteration, time.monotonic()
+        finally:  # also when it is stopped
+            if iteration > kept:
+                self._save(iteration, state, clock)
+            self.folder.close()
+        self.folder.write_summary(self._summary(clock))
+        return state
+
+    def _begin(self) -> tuple[LoopState[Any], int, Clock]:
+        """The last state that was kept, or the first one of all."""
+        state = _init(self.loop)(self.keys)
+        kept = self.slots.restore(state)
+        iteration = 0 if kept is None else kept.number
+        self.folder.forget_after(iteration * self.config.loop.steps_per_iteration)
+        return (state, 0, Clock()) if kept is None else (kept.tree, iteration, Clock.load(kept.card))
+
+    def _check(self, iteration: int, told: Told) -> None:
+        """Refuse numbers that are not finite, but for those of what did not happen in the iteration."""
+        for name, values in told.items():
+            if not name.startswith(_MAY_BE_MISSING) and not all(map(math.isfinite, values)):
+                step = iteration * self.config.loop.steps_per_iteration
+                raise NotFiniteError(f"{name} is {values} in the rollout from step {step} on; the state before is kept")
+
+    def _tell(self, iteration: int, told: Told) -> None:
+        step = iteration * self.config.loop.steps_per_iteration
+        self.folder.log(step, told)
+        if self.progress is not None:
+            self.progress(iteration, self.config.loop.iterations, told)
+
+    def _save(self, iteration: int, state: LoopState[Any], clock: Clock) -> None:
+        self.slots.save(iteration, state, {"clock": {"compile_s": clock.compile_s, "train_s": clock.train_s}})
+
+    def _summary(self, clock: Clock) -> dict[str, object]:
+        loop, lines = self.config.loop, list(self.folder.metrics())
+        steps = loop.iterations * loop.steps_per_iteration
+        last = [line for line in lines if float(str(line["step"])) > 0.9 * steps]
+        seeds = [_summary_of_seed(seed, index, lines, last) for index, seed in enumerate(self.config.all_seeds)]
+        return {
+            **provenance(self.command),
+            "world": self.world.name,
+            "bonus": self.config.bonus_name,
+            "seeds": seeds,
+            "env_steps": steps,
+            "compile_s": clock.compile_s,
+            "wall_s": clock.train_s,
+            "steps_per_s": steps * self.config.seeds / clock.train_s if clock.train_s > 0 else None,
+        }
+
+
+def _summary_of_seed(
+    seed: int, index: int, lines: list[dict[str, Any]], last: list[dict[str, Any]]
+) -> dict[str, object]:
+    """How one agent did."""
+
+    def mean(name: str) -> float | None:
+        values = [line[name][index] for line in last if line.get(name) and line[name][index] is not None]
+        return float(np.mean(values)) if values else None
+
+    solved = [line["step"] for line in lines if (line["episode/success"][index] or 0) > 0]
+    return {
+        "seed": seed,
+        "success_rate": mean("episode/success"),
+        "success_rate_solvable": mean("episode/success_solvable"),
+        "normalized_stage": mean("episode/normalized_stage"),
+        "first_success_step": solved[0] if solved else None,
+    }
+
+
+def _by_iteration(metrics: Mapping[str, Float[Array, "iteration seed"]]) -> Iterator[Told]:
+    """The metrics of each iteration."""
+    arrays = {name: np.asarray(values) for name, values in metrics.items()}
+    for i in range(len(next(iter(arrays.values())))):
+        yield {name: values[i].tolist() for name, values in arrays.items()}
+
+
+_Chunk: TypeAlias = Callable[[LoopState[Any], Key[Array, " seed"], Int[Array, ""]], tuple[LoopState[Any], Metrics]]
+
+
+class _Program:
+    """Some iterations as one compiled program."""
+
+    def __init__(self, loop: Loop[Any], number: int) -> None:
+        self.loop, self.number = loop, number
+        self.compiled: _Chunk | None = None
+
+    def ready(self, state: LoopState[Any], keys: Key[Array, " seed"]) -> tuple[_Chunk, float]:
+        """The program, and the time that it took to compile where it had not been yet."""
+        if self.compiled is not None:
+            return self.compiled, 0.0
+        self.compiled, compile_s = compile_ahead(self._advance, (state, keys, jnp.int32(0)))
+        return self.compiled, compile_s
+
+    def _advance(
+        self, state: LoopState[Any], keys: Key[Array, " seed"], first: Int[Array, ""]
+    ) -> tuple[LoopState[Any], Metrics]:
+        def one(state: LoopState[Any], iteration: Int[Array, ""]) -> tuple[LoopState[Any], Metrics]:
+            return self.loop.iterate(state, keys, iteration)
+
+        return jax.lax.scan(one, state, first + jnp.arange(self.number, dtype=jnp.int32))
+
+
+@lru_cache(maxsize=8)
+def _program(loop: Loop[Any], number: int, seeds: int) -> _Program:
+    """What has been compiled so far for a loop."""
+    return _Program(loop, number)
+
+
+@lru_cache(maxsize=8)
+def _init(loop: Loop[Any]) -> Callable[[Key[Array, " seed"]], LoopState[Any]]:
+    return jax.jit(loop.init)
