@@ -47,7 +47,16 @@ def long_world_of(case: str) -> World:
     return world_of(case, **({"max_steps": LONG[case]} if case in LONG else {}))
 
 
-_LONGEST = ("carwash-path", "carwash-lag0", "carwash-primitives", "minecraft-path", "minecraft-primitives")
+_LONGEST = (
+    "thawing-path",
+    "thawing-primitives",
+    "carwash-path",
+    "carwash-lag0",
+    "carwash-primitives",
+    "minecraft",
+    "minecraft-path",
+    "minecraft-primitives",
+)
 
 PLAYED = [pytest.param(case, marks=pytest.mark.slow) if case in _LONGEST else case for case in CASES]
 """All cases for tests that play long; those that take longest are slow ones."""

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Key, Num
 
 from elden.agents import Categorical, Experience, Normal, Ppo, PpoConfig, PpoState, actions_of
 from elden.agents.gae import advantages
+from elden.agents.networks import orthogonal
 from elden.factors import Continuous, Discrete
 
 
@@ -81,6 +82,14 @@ def test_normal_is_what_its_numbers_say(key: Key[Array, ""]) -> None:
     assert float(-jnp.mean(actions.log_prob(several, jnp.asarray(drawn)))) == pytest.approx(
         float(actions.entropy(numbers)), abs=0.03
     )
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(5, 3), (3, 5), (94, 128), (1, 1)])
+def test_weights_begin_orthogonal(rows: int, columns: int) -> None:
+    weight = np.asarray(orthogonal(jax.random.key(0), rows, columns), np.float64)
+    assert weight.shape == (rows, columns)
+    product = weight.T @ weight if rows >= columns else weight @ weight.T
+    np.testing.assert_allclose(product, np.eye(min(rows, columns)), atol=1e-5)
 
 
 # Probe worlds: one step or two, whose values and best actions are known.

@@ -565,6 +565,7 @@ class TestPictures:
 
 
 class TestScale:
+    @pytest.mark.slow
     def test_64_links_and_100_distractors(self, key: jax.Array) -> None:
         world = Chain(depth=64, inert=34, noisy=33, intricate=33, intricate_variables=2, max_steps=200)
         traces = []

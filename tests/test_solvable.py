@@ -272,7 +272,14 @@ def check_by_search(world: World, states: Values, most: int = 3_000_000) -> Mask
     return truth
 
 
-@pytest.mark.parametrize(("world", "each"), [(CARWASH[0], 8), (CARWASH[1], 8), (CARWASH[2], 4)])
+@pytest.mark.parametrize(
+    ("world", "each"),
+    [
+        (CARWASH[0], 8),
+        pytest.param(CARWASH[1], 8, marks=pytest.mark.slow),
+        pytest.param(CARWASH[2], 4, marks=pytest.mark.slow),
+    ],
+)
 def test_carwash_in_random_legal_states(world: CarWash, each: int) -> None:
     states = carwash_states(world, 200, seed=1)
     said = solvable(world, states)
@@ -332,7 +339,7 @@ def crowded_state(world: Minecraft, rng: np.random.Generator, most_waters: int =
     return minecraft_values(world, (*agent, int(rng.integers(4))), stock, things)
 
 
-@pytest.mark.parametrize("world", MINECRAFT[:2], ids=how)
+@pytest.mark.parametrize("world", [MINECRAFT[0], pytest.param(MINECRAFT[1], marks=pytest.mark.slow)], ids=how)
 def test_minecraft_in_crowded_states(world: Minecraft) -> None:
     rng = np.random.default_rng(0)
     states = np.stack([crowded_state(world, rng) for _ in range(32)])
@@ -717,14 +724,14 @@ def label(value: object) -> str | None:
 SLOW = pytest.mark.slow
 SCRIPTED = [
     pytest.param(Thawing(), 2000, 20, marks=SLOW),
-    pytest.param(Thawing(goto="path"), 300, 20, marks=SLOW),
-    (Thawing(profile="primitives"), 300, 150),
+    (Thawing(goto="path"), 300, 20),
+    pytest.param(Thawing(profile="primitives"), 300, 150, marks=SLOW),
     (CarWash(), 400, 100),
     (CarWash(goto="path"), 400, 100),
     pytest.param(CarWash(profile="primitives"), 2000, 500, marks=SLOW),
     pytest.param(CarWash(profile="primitives", size=8), 1000, 500, marks=SLOW),
     pytest.param(Minecraft(size=9), 1000, 60, marks=SLOW),
-    (Minecraft(size=9, goto="path"), 800, 60),
+    pytest.param(Minecraft(size=9, goto="path"), 800, 60, marks=SLOW),
     pytest.param(Minecraft(goto="path"), 10_000, 60, marks=SLOW),
     pytest.param(Minecraft(profile="primitives"), 10_000, 250, marks=SLOW),
     pytest.param(Minecraft(wood=4, grass=1, profile="primitives"), 5000, 250, marks=SLOW),

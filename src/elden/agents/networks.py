@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from elden.pytree import pytree
 
@@ -30,11 +30,30 @@ class Dense:
     @classmethod
     def init(cls, key: Key[Array, ""], size: int, out: int, scale: float) -> "Dense":
         """Orthogonal weights times `scale`; no bias."""
-        return cls(jax.nn.initializers.orthogonal(scale)(key, (size, out), jnp.float32), jnp.zeros(out))
+        return cls(scale * orthogonal(key, size, out), jnp.zeros(out))
 
     def __call__(self, x: Float[Array, "*batch in"]) -> Float[Array, "*batch out"]:
         """The last axis is that of features."""
         return x @ self.weight + self.bias
+
+
+def orthogonal(key: Key[Array, ""], rows: int, columns: int) -> Float[Array, "row column"]:
+    """A random matrix whose columns (or rows, where these are fewer) are orthonormal.
+
+    Gram and Schmidt, each vector twice for accuracy. Not by `jnp.linalg.qr`: on CPUs its library calls, when several
+    run at the same time, can wait for each other's threads for ever.
+    """
+    many, few = max(rows, columns), min(rows, columns)
+
+    def next_vector(i: Int[Array, ""], found: Float[Array, "few many"]) -> Float[Array, "few many"]:
+        vector = vectors[i]
+        for _ in range(2):
+            vector = vector - (found @ vector) @ found
+        return found.at[i].set(vector / jnp.linalg.norm(vector))
+
+    vectors = jax.random.normal(key, (few, many), jnp.float32)
+    found: Float[Array, "few many"] = jax.lax.fori_loop(0, few, next_vector, jnp.zeros_like(vectors))
+    return found if rows <= columns else found.T
 
 
 @pytree("activation", "layer_norm")

@@ -70,6 +70,8 @@ class Bonus(Protocol[State]):
     def name(self) -> str:
         """What the registry calls it."""
 
+    def __hash__(self) -> int: ...
+
     def init(self, key: Key[Array, ""], num_envs: int) -> State:
         """The state before the first step."""
 
