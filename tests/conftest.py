@@ -3,7 +3,10 @@
 `filterwarnings = error` is set in pyproject.toml. All of this must happen before `elden` is imported.
 """
 
+import gc
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
@@ -28,3 +31,16 @@ settings.load_profile("elden")
 def key() -> jax.Array:
     """A fixed random key."""
     return jax.random.key(0)
+
+
+_MOST_MAPPINGS = 25_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_mappings() -> Iterator[None]:
+    """Let go of compiled programs before the process has as many memory mappings as Linux allows (65,530)."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and len(maps.read_bytes().splitlines()) > _MOST_MAPPINGS:
+        jax.clear_caches()
+        gc.collect()

@@ -119,7 +119,12 @@ def test_pcmi_costs_a_prediction_for_each_input(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(
     ("detector", "times"),
-    [(Pcmi(), 1.5), (PcmiSampled(SAMPLES), 2.0), (Intervention(SAMPLES), 2.0), (Gradient(), 8.0)],
+    [
+        (Pcmi(), 1.5),
+        pytest.param(PcmiSampled(SAMPLES), 2.0, marks=pytest.mark.slow),
+        (Intervention(SAMPLES), 2.0),
+        (Gradient(), 8.0),
+    ],
 )
 def test_memory_is_that_of_a_few_predictions(detector: Detector, times: float) -> None:
     """Not of one for each input, of which there are 41, or for each value tried, of which there are far more."""

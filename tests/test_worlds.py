@@ -188,7 +188,7 @@ def test_vmap_equals_a_loop(case: str) -> None:
         assert_equal(single_step(keys[k], alone, actions[k]), jax.tree.map(lambda leaf, k=k: leaf[k], many))
 
 
-@pytest.mark.parametrize("case", ["carwash", "minecraft-path"])
+@pytest.mark.parametrize("case", ["carwash", pytest.param("minecraft-path", marks=pytest.mark.slow)])
 def test_two_devices_give_what_one_gives(case: str) -> None:
     devices = jax.devices("cpu")
     assert len(devices) == 2
