@@ -42,5 +42,5 @@ def few_mappings() -> Iterator[None]:
     yield
     maps = Path("/proc/self/maps")
     if maps.exists() and len(maps.read_bytes().splitlines()) > _MOST_MAPPINGS:
-        jax.clear_caches()
+        jax.clear_caches()  # type: ignore[no-untyped-call]
         gc.collect()
