@@ -347,6 +347,15 @@ def test_a_state_is_worth_less_the_more_often_it_was_seen() -> None:
     assert done.shape == (1, ENVS)
 
 
+def test_a_continuous_action_of_one_component_is_kept_as_it_is() -> None:
+    space = Space(SPACE.factors, Continuous(1, -1.0, 1.0))
+    bonus = make_bonus("curiosity", space, TINY, ensemble=replace(TINY.ensemble, updates=0))
+    steps = replace(walk(0, 2), action=jnp.full((2, ENVS, 1), 0.25))
+    state = trained(bonus, steps)
+    assert isinstance(state, ModelState)
+    np.testing.assert_array_equal(state.ensemble.ring.items.action[: 2 * ENVS], np.full((2 * ENVS, 1), 0.25))
+
+
 def test_priorities_are_kept_for_what_comes_in() -> None:
     ensemble = replace(TINY.ensemble, train=replace(TINY.ensemble.train, priority=0.5), capacity=100, updates=5)
     bonus = make_bonus("elden", SPACE, gated(), ensemble=ensemble)

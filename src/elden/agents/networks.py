@@ -1,22 +1,15 @@
 """The networks of an agent: plain MLPs with orthogonal weights."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from elden.dynamics.config import Activation
+from elden.dynamics.network import activate
 from elden.pytree import pytree
-
-Activation: TypeAlias = Literal["tanh", "relu", "silu"]
-
-_ACTIVATIONS: dict[str, Callable[[Float[Array, "*batch size"]], Float[Array, "*batch size"]]] = {
-    "tanh": jnp.tanh,
-    "relu": jax.nn.relu,
-    "silu": jax.nn.silu,
-}
 
 
 @pytree()
@@ -102,7 +95,7 @@ class Mlp:
             x = layer(x)
             if self.layer_norm:
                 x = _normalised(x)
-            x = _ACTIVATIONS[self.activation](x)
+            x = activate(self.activation, x)
         return self.layers[-1](x)
 
 

@@ -16,7 +16,8 @@ import optax
 from jaxtyping import Array, Float, Int, Key, Num
 
 from elden.agents.actions import Actions
-from elden.agents.networks import Activation, Mlp
+from elden.agents.networks import Mlp
+from elden.dynamics.config import Activation
 from elden.optimise import finite_step, tree_norm
 from elden.pytree import pytree
 

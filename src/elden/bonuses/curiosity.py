@@ -8,28 +8,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from elden.bonuses.beliefs import child_means
-from elden.bonuses.model_based import Judged
+from elden.bonuses.model_based import ChildSignal, Judged
 from elden.dynamics.layout import Layout
-from elden.dynamics.likelihood import Batch, slot_errors, slot_log_likelihood
-from elden.dynamics.training import Model
-from elden.dynamics.variants import Plain, Variant
-from elden.graphs.base import Reference
+from elden.dynamics.likelihood import slot_errors, slot_log_likelihood
 
 
 @dataclass(frozen=True)
-class Curiosity:
+class Curiosity(ChildSignal):
     """`1 − p̂` of what happened to each child, or its squared error; the mean over members, of which one is enough."""
 
     name: ClassVar[str] = "curiosity"
-
-    @property
-    def variant(self) -> Variant:
-        """The network as it is."""
-        return Plain()
-
-    def items(self, layout: Layout) -> int:
-        """The child itself."""
-        return 1
 
     def amounts(self, layout: Layout, judged: Judged) -> Float[Array, "batch child 1"]:
         """Mean error over the variables of each child."""
@@ -38,6 +26,3 @@ class Curiosity:
             return child_means(layout, slot_errors(layout, slot_log_likelihood(layout, out, judged.batch)))
 
         return jnp.mean(jax.vmap(one)(judged.outputs), axis=0).T[..., None]
-
-    def threshold(self, layout: Layout, models: Model, batch: Batch, reference: Reference) -> None:
-        """None: there are no edges."""

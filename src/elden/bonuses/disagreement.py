@@ -6,18 +6,14 @@ from typing import ClassVar, Literal, TypeAlias
 from jaxtyping import Array, Float
 
 from elden.bonuses import beliefs
-from elden.bonuses.model_based import Judged
+from elden.bonuses.model_based import ChildSignal, Judged
 from elden.dynamics.layout import Layout
-from elden.dynamics.likelihood import Batch
-from elden.dynamics.training import Model
-from elden.dynamics.variants import Plain, Variant
-from elden.graphs.base import Reference
 
 Measure: TypeAlias = Literal["votes", "information"]
 
 
 @dataclass(frozen=True)
-class Disagreement:
+class Disagreement(ChildSignal):
     """How much the members' predictions of each child differ."""
 
     name: ClassVar[str] = "disagreement"
@@ -25,19 +21,7 @@ class Disagreement:
     measure: Measure = "votes"
     """Entropy of the members' votes (variance of their means), as in the authors' programs; or mutual information."""
 
-    @property
-    def variant(self) -> Variant:
-        """The network as it is."""
-        return Plain()
-
-    def items(self, layout: Layout) -> int:
-        """The child itself."""
-        return 1
-
     def amounts(self, layout: Layout, judged: Judged) -> Float[Array, "batch child 1"]:
         """Disagreement about each child."""
         of = beliefs.information if self.measure == "information" else beliefs.disagreement
         return of(layout, judged.outputs).T[..., None]
-
-    def threshold(self, layout: Layout, models: Model, batch: Batch, reference: Reference) -> None:
-        """None: there are no edges."""

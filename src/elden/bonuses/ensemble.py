@@ -13,6 +13,7 @@ from elden.dynamics.likelihood import Batch, encode, forward
 from elden.dynamics.replay import Priorities, Ring
 from elden.dynamics.training import Model, Settings, Trainer, TrainState, Transitions
 from elden.dynamics.variants import Variant
+from elden.factors import Discrete
 from elden.graphs.base import Reference
 from elden.pytree import pytree
 
@@ -90,7 +91,8 @@ class Ensemble:
 
     def _example(self) -> Transitions:
         obs = jnp.zeros(self.space.factors.width, self.space.factors.compact_dtype)
-        action = jnp.zeros((), jnp.int32) if self.space.action.size == 1 else jnp.zeros(self.space.action.size)
+        discrete = isinstance(self.space.action, Discrete)
+        action = jnp.zeros((), jnp.int32) if discrete else jnp.zeros(self.space.action.size, jnp.float32)
         return Transitions(obs, action, obs)
 
     def add(self, state: EnsembleState, steps: Steps) -> EnsembleState:

@@ -19,7 +19,7 @@ from elden.bonuses.payment import pay
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch, slot_errors, slot_log_likelihood
 from elden.dynamics.training import Model, Transitions
-from elden.dynamics.variants import Variant
+from elden.dynamics.variants import Plain, Variant
 from elden.graphs.base import Reference
 from elden.pytree import pytree
 
@@ -83,6 +83,23 @@ class Signal(Protocol):
 
     def threshold(self, layout: Layout, models: Model, batch: Batch, reference: Reference) -> Float[Array, ""] | None:
         """A new threshold from recent transitions, or None to leave it as it is."""
+
+
+@dataclass(frozen=True)
+class ChildSignal:
+    """A signal about whole children, without edges: one item for each, and no threshold."""
+
+    @property
+    def variant(self) -> Variant:
+        """The network as it is."""
+        return Plain()
+
+    def items(self, layout: Layout) -> int:
+        """The child itself."""
+        return 1
+
+    def threshold(self, layout: Layout, models: Model, batch: Batch, reference: Reference) -> None:
+        """None: there are no edges."""
 
 
 @pytree()

@@ -18,12 +18,12 @@ from rich.table import Table
 from elden.bonuses import BONUSES
 from elden.cli.console import make_console
 from elden.cli.detect import refusals, stopping
-from elden.cli.errors import UsageError, check_range
+from elden.cli.errors import BROKEN, UsageError, check_range
 from elden.cli.worlds import shown_as, world_choice
 from elden.dynamics.runs import Deadline
 from elden.training.config import TrainingConfig
 from elden.training.presets import TrainingPreset, training_preset
-from elden.training.run import Told, Training
+from elden.training.run import NotFiniteError, Told, Training
 from elden.worlds.base import World
 from elden.worlds.registry import nearest_names
 
@@ -139,8 +139,12 @@ def train(training: Training, folder: Path) -> None:
     if training.finished:
         console.print(f"{folder} is finished; nothing is left to train")
     else:
-        with refusals(folder), stopping(console), _view(console, training):
-            training.run()
+        try:
+            with refusals(folder), stopping(console), _view(console, training):
+                training.run()
+        except NotFiniteError as error:
+            console.print(f"stopped: {error}")
+            raise SystemExit(BROKEN) from None
     console.print(_results(training))
     console.print(f"\n{folder}")
 

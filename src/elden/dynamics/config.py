@@ -48,6 +48,10 @@ class NetworkConfig:
         return self.features[-1]
 
 
+KITCHEN_NETWORK = NetworkConfig(features=(128, 128), mlp=(128, 128), head_size=32)
+"""The paper's sizes for its kitchen."""
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """How an ensemble of networks is trained."""

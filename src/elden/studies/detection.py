@@ -44,8 +44,9 @@ from elden.studies.measuring import (
     self_edges_alone,
 )
 from elden.studies.models import ModelStore, Recipe
-from elden.studies.results import Detection, RowResult, slug, world_card
+from elden.studies.results import Detection, RowResult, slug
 from elden.worlds.base import World
+from elden.worlds.registry import world_card
 
 _TYPICAL_OF = 8192  # transitions from which it is learnt how far continuous variables move
 

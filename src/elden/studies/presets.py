@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from elden.dynamics.config import KITCHEN_NETWORK
 from elden.studies.config import DetectConfig
 from elden.worlds.registry import nearest_names
 
@@ -23,7 +24,7 @@ class _Settings:
     of_world: Mapping[str, _Changes]
 
 
-_KITCHEN_SIZES: _Changes = {"features": (128, 128), "mlp": (128, 128), "head_size": 32}
+_KITCHEN_SIZES: _Changes = {name: getattr(KITCHEN_NETWORK, name) for name in ("features", "mlp", "head_size")}
 
 _PRESETS: dict[str, _Settings] = {
     "paper": _Settings(

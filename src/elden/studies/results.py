@@ -8,6 +8,7 @@ from elden.graphs.metrics import mean_and_error
 from elden.studies.config import DetectConfig, Level, Row
 from elden.studies.measuring import Breakdown, LevelResult
 from elden.worlds.base import World
+from elden.worlds.registry import world_card
 
 
 @dataclass(frozen=True)
@@ -124,11 +125,6 @@ class Detection:
             "wall_s": self.wall_s,
             "provenance": dict(self.origin),
         }
-
-
-def world_card(world: World) -> dict[str, object]:
-    """Name and options of a world."""
-    return {"name": world.name, "options": {name: getattr(world, name) for name in world.option_names()}}
 
 
 def slug(name: str) -> str:

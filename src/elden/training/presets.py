@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from elden.agents.ppo import PpoConfig
 from elden.bonuses import BonusConfig, EnsembleConfig, GateConfig
-from elden.dynamics.config import NetworkConfig, TrainConfig
+from elden.dynamics.config import KITCHEN_NETWORK, NetworkConfig, TrainConfig
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.worlds.registry import nearest_names
 
@@ -54,8 +54,7 @@ def _paper(world: str) -> TrainingConfig:
     train = TrainConfig(
         learning_rate=1e-5, mixup=0.0 if kitchen else 0.1, penalty=0.0, priority=0.5 if kitchen else 0.0
     )
-    sizes = {"features": (128, 128), "mlp": (128, 128), "head_size": 32} if kitchen else {}
-    network = NetworkConfig(**sizes)  # type: ignore[arg-type]
+    network = KITCHEN_NETWORK if kitchen else NetworkConfig()
     ensemble = EnsembleConfig(network=network, train=train, capacity=10_000_000, updates=rollout)
     return TrainingConfig(bonus=BonusConfig(ensemble=ensemble, gate=GateConfig("votes")), ppo=ppo, loop=loop, seeds=3)
 

@@ -27,7 +27,7 @@ from elden.provenance import provenance
 from elden.training.config import TrainingConfig
 from elden.training.loop import Loop, LoopState, Metrics
 from elden.worlds.base import World
-from elden.worlds.registry import make
+from elden.worlds.registry import make, world_card
 
 Told: TypeAlias = dict[str, list[float]]
 """Metrics of one iteration, a number for each seed."""
@@ -38,7 +38,10 @@ Progress: TypeAlias = Callable[[int, int, Told], None]
 STATE_VERSION = 1
 """Changes when the same settings and seed no longer give the same training."""
 
-_MAY_BE_MISSING = ("episode/", "stage/", "policy/", "dynamics/", "bonus/loss", "bonus/threshold", "bonus/places")
+_MAY_BE_MISSING = ("episode/", "stage/")
+"""Metrics that are NaN in a rollout in which no episode ends."""
+_LEARNT = ("policy/", "dynamics/", "bonus/")
+"""Metrics that may be NaN as long as nothing learns."""
 
 
 class NotFiniteError(ArithmeticError):
@@ -100,8 +103,7 @@ class Training:
             raise ValueError(f"chunk={chunk}, keep={keep} given; both must be 1 or more")
         self.world, self.config, self.chunk = world, config, chunk
         self.loop: Loop[Any] = Loop.of(world, config)
-        options = {name: getattr(world, name) for name in world.option_names()}
-        identity = {"world": {"name": world.name, "options": options}, "training": config, "version": STATE_VERSION}
+        identity = {"world": world_card(world), "training": config, "version": STATE_VERSION}
         self.folder = RunFolder(folder, identity)
         self.slots = Slots(self.folder.checkpoints, identity, keep)
         self.save_every_s = save_every_s
@@ -185,8 +187,10 @@ class Training:
 
     def _check(self, iteration: int, told: Told) -> None:
         """Refuse numbers that are not finite, but for those of what did not happen in the iteration."""
+        warm = iteration >= self.config.loop.warmup_iterations
+        missing = _MAY_BE_MISSING if warm else _MAY_BE_MISSING + _LEARNT
         for name, values in told.items():
-            if not name.startswith(_MAY_BE_MISSING) and not all(map(math.isfinite, values)):
+            if not name.startswith(missing) and not all(map(math.isfinite, values)):
                 step = iteration * self.config.loop.steps_per_iteration
                 raise NotFiniteError(f"{name} is {values} in the rollout from step {step} on; the state before is kept")
 

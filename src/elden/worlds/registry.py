@@ -54,6 +54,11 @@ def make(name: str, **options: bool | int | float | str) -> World:
     return cls(**options)  # type: ignore[arg-type]
 
 
+def world_card(world: World) -> dict[str, object]:
+    """Name and options of a world: what `make` needs to make it again."""
+    return {"name": world.name, "options": {name: getattr(world, name) for name in world.option_names()}}
+
+
 def _check_type(world: str, option: str, given: object, default: object) -> None:
     """Options have plain types, that of their default; a bool is not an int here."""
     whole = isinstance(given, int | np.integer) and not isinstance(given, bool)
