@@ -14,9 +14,9 @@ from typing import Annotated, Any, Protocol, Union, get_args, get_origin, get_ty
 import tyro
 
 from elden.cli.collect import Collect
-from elden.cli.demo import Demo
 from elden.cli.detect import Detect, StudyOptions, as_options
 from elden.cli.errors import UsageError
+from elden.cli.film import Film
 from elden.cli.info import Info
 from elden.cli.play import Play
 from elden.cli.reproduce import Reproduce
@@ -38,7 +38,7 @@ class Command(Protocol):
 COMMANDS: dict[str, type[Command]] = {
     "info": Info,
     "play": Play,
-    "demo": Demo,
+    "film": Film,
     "train": Train,
     "resume": Resume,
     "collect": Collect,

@@ -1,4 +1,4 @@
-"""`elden demo`: watch the scripted policy of a world; a film and a summary are left behind."""
+"""`elden film`: watch the scripted policy of a world; a film and a summary are left behind."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -15,9 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from elden.cli import steps
 from elden.cli.console import make_console
+from elden.cli.episodes import Episode, frames
 from elden.cli.errors import UsageError, check_range, check_seed
-from elden.cli.film import Episode, frames
-from elden.cli.summary import Film, Outcome, Summary, outcome, summary_table, write_summary
+from elden.cli.summary import Filmed, Outcome, Summary, outcome, summary_table, write_summary
 from elden.cli.worlds import world_choice
 from elden.provenance import provenance
 from elden.worlds.base import World
@@ -33,7 +33,7 @@ def _solvable_world_choice() -> object:
 
 
 @dataclass(frozen=True)
-class Demo:
+class Film:
     """Play scripted episodes of a world, and leave a film and a summary of them."""
 
     world: Annotated[World, tyro.conf.arg(name="", constructor_factory=_solvable_world_choice)] = _DEFAULT
@@ -44,7 +44,7 @@ class Demo:
     """How often the scripted action is replaced by a random one."""
     seed: int = 0
     """Decides the layouts and all chance."""
-    out: Path = Path("runs/demo")
+    out: Path = Path("runs/film")
     """Folder for the film and the summary."""
     tile: int = 40
     """Pixels of a cell in the film."""
@@ -77,7 +77,7 @@ class Demo:
             seed=self.seed,
             epsilon=self.epsilon,
             outcomes=tuple(outcomes),
-            film=Film(_FILM, number, len(shown.steps)),
+            film=Filmed(_FILM, number, len(shown.steps)),
         )
         files = write_summary(summary, self.out)
         console.print(summary_table(summary))
