@@ -1,9 +1,8 @@
 """Local graphs as the ensemble behind a bonus sees them: an edge is there where most of its members see it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from elden.bonuses.base import AnyBonus
@@ -48,6 +47,14 @@ class MajorityReader:
 
         graphs: Bool[Array, "piece chunk dst src"] = jax.lax.map(read, pieces)
         return graphs.reshape(-1, *graphs.shape[2:])[:number]
+
+    def automatic(self, state: ModelState) -> ModelState:
+        """With the threshold at which the members' mean scores say best what the last steps of the training changed."""
+        ensemble, rule = self.models.ensemble, Dependencies(self.detector, automatic=True)
+        batch = ensemble.encode(ensemble.recent(state.ensemble, min(ensemble.config.chunk, 512)))
+        reference = ensemble.reference(state.ensemble)
+        threshold = rule.threshold(ensemble.layout, state.ensemble.models, batch, reference)
+        return state if threshold is None else replace(state, memory=replace(state.memory, threshold=threshold))
 
 
 def models_of(bonus: AnyBonus, state: object) -> tuple[ModelBonus, ModelState] | None:

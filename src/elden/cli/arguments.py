@@ -14,8 +14,10 @@ from typing import Annotated, Any, Protocol, Union, get_args, get_origin, get_ty
 import tyro
 
 from elden.cli.collect import Collect
+from elden.cli.demo import Demo
 from elden.cli.detect import Detect, StudyOptions, as_options
 from elden.cli.errors import UsageError
+from elden.cli.evaluate import Evaluate
 from elden.cli.film import Film
 from elden.cli.info import Info
 from elden.cli.play import Play
@@ -39,8 +41,10 @@ COMMANDS: dict[str, type[Command]] = {
     "info": Info,
     "play": Play,
     "film": Film,
+    "demo": Demo,
     "train": Train,
     "resume": Resume,
+    "evaluate": Evaluate,
     "collect": Collect,
     "detect": Detect,
     "reproduce": Reproduce,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Bool, UInt8
 
 from elden.cli.edges import edge_lines
 from elden.cli.steps import Step
@@ -44,12 +44,47 @@ class Episode:
 
 
 def frames(world: World, episode: Episode, tile: int, fps: float) -> list[UInt8[np.ndarray, "height width 3"]]:
-    """One picture per state; the last one stays for a while."""
+    """One picture per state, with what depended on what in words; the last one stays for a while."""
+    images = _pictures(
+        world, episode, tile, list(map(partial(_sentences, world), (None, *episode.steps), episode.steps))
+    )
+    return [*images, *images[-1:] * round(_LAST_FRAME_S * fps)]
+
+
+def graph_frames(
+    world: World, episode: Episode, called: Bool[np.ndarray, "time dst src"] | None, tile: int, fps: float, note: str
+) -> list[UInt8[np.ndarray, "height width 3"]]:
+    """One picture per state, beside the true graph between entities and that of models; the last stays for a while.
+
+    Args:
+        world: The world.
+        episode: What to show.
+        called: The edges that models see in each step; None where there are no models.
+        tile: Pixels of a cell.
+        fps: Frames a second.
+        note: How the models are read.
+    """
+    from elden.viewing.film import graph_film  # matplotlib takes long to load
+
+    sentences = [
+        (_head(world, before, step),) for before, step in zip((None, *episode.steps), episode.steps, strict=False)
+    ]
+    images = _pictures(world, episode, tile, sentences)
+    factors = world.factors
+    truths = np.asarray(factors.reduce_graph(np.stack([step.graph for step in episode.steps])))
+    seen = None if called is None else called[: len(truths)]
+    shown = graph_film(images, truths, seen, factors.entity_names, factors.source_names("entity"), note)
+    return [*shown, *shown[-1:] * round(_LAST_FRAME_S * fps)]
+
+
+def _pictures(
+    world: World, episode: Episode, tile: int, sentences: Sequence[Sequence[str]]
+) -> list[UInt8[np.ndarray, "height width 3"]]:
+    """One picture per state, with these sentences about the step that led there under it."""
     before = (None, *episode.steps)
     scenes = [world.scene(state) for state in episode.states]
-    sentences = [(f"{world.name}: an episode begins",), *map(partial(_sentences, world), before, episode.steps)]
     room = _letters(scenes[0], tile)
-    captions = [_wrap(lines, room) for lines in sentences]
+    captions = [_wrap(lines, room) for lines in [(f"{world.name}: an episode begins",), *sentences]]
     # All frames of a film have one shape, hence as many lines under each.
     rows = max(map(len, captions))
     images = []
@@ -57,7 +92,7 @@ def frames(world: World, episode: Episode, tile: int, fps: float) -> list[UInt8[
         padded = (*caption, *[""] * (rows - len(caption)))
         full = replace(scene, status=(*scene.status, *_status(world, step)), caption=padded)
         images.append(pictures.draw(full, tile))
-    return [*images, *images[-1:] * round(_LAST_FRAME_S * fps)]
+    return images
 
 
 def _letters(scene: pictures.Scene, tile: int) -> int:
@@ -88,8 +123,12 @@ def _status(world: World, step: Step | None) -> tuple[tuple[str, str], ...]:
 
 def _sentences(world: World, before: Step | None, step: Step) -> tuple[str, ...]:
     """The action, the stages that it reached, and what depended on what besides every variable on its own past."""
+    edges = [line.replace(" <- ", " depends on ") for line in edge_lines(world.factors, step.graph, short=True)]
+    return (_head(world, before, step), *(edges or ["nothing depends on anything else"]))
+
+
+def _head(world: World, before: Step | None, step: Step) -> str:
+    """The action, and the stages that it reached."""
     had = (False,) * len(step.stages) if before is None else before.stages
     news = [name for name, old, new in zip(world.stage_names, had, step.stages, strict=True) if new and not old]
-    head = f"action: {step.action}" + (f" · reached: {', '.join(news)}" if news else "")
-    edges = [line.replace(" <- ", " depends on ") for line in edge_lines(world.factors, step.graph, short=True)]
-    return (head, *(edges or ["nothing depends on anything else"]))
+    return f"action: {step.action}" + (f" · reached: {', '.join(news)}" if news else "")

@@ -46,6 +46,9 @@ class EvaluationConfig:
     """Whether agents do what they think most likely right, instead of drawing by their probabilities."""
     seed: int = 0
     """Decides the layouts and all chance."""
+    automatic_threshold: bool = False
+    """Whether the models' graphs are read at a threshold set from what the last steps of the training changed, instead
+    of the training's own."""
 
     def __post_init__(self) -> None:
         if self.episodes < 1:
@@ -475,6 +478,8 @@ def evaluate(training: Training, config: EvaluationConfig, progress: Progress | 
     found = models_of(loop.bonus, kept.tree.bonus)
     reader = None if found is None else reader_of(found[0], training.config.bonus.detector)
     states = None if found is None else found[1]
+    if reader is not None and states is not None and config.automatic_threshold:
+        states = jax.jit(jax.vmap(reader.automatic))(states)
     key = jax.random.fold_in(jax.random.key(config.seed), _APART)
     total, agents = config.episodes, training.config.seeds
     pieces = math.ceil(total / max(1, _MOST_STEPS // (agents * loop.world.max_steps)))
