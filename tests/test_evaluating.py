@@ -3,6 +3,7 @@
 import csv
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import Array, Int, Key
 from PIL import Image
 
 import elden
 from elden.agents import PpoConfig
+from elden.agents.ppo import ActorCritic
 from elden.bonuses import BonusConfig, EnsembleConfig, Space, make_bonus
 from elden.bonuses.model_based import ModelState
 from elden.bonuses.reading import models_of, reader_of
@@ -22,11 +25,12 @@ from elden.cli.demo import Demo
 from elden.data.folder import RunFolderError
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.runs import Deadline, OutOfTimeError
-from elden.dynamics.training import Model
+from elden.dynamics.training import Model, Transitions
 from elden.factors import Discrete
 from elden.training import evaluation
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.evaluation import Edge, EvaluationConfig, Outcomes, evaluate, play
+from elden.training.loop import Loop
 from elden.training.run import Training
 from elden.viewing.curves import Curve, learning_curves
 from elden.viewing.film import graph_film
@@ -55,11 +59,14 @@ EPISODES = 5
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Training:
-    """A training that was stopped halfway."""
+    """A training that was stopped halfway; what it has kept is read once."""
     folder = tmp_path_factory.mktemp("evaluating") / "run"
     with pytest.raises(OutOfTimeError):
         Training(WORLD, TINY, folder, deadline=Deadline.after(0)).run()
-    return Training.open(folder)
+    training = Training.open(folder)
+    kept = training.kept()
+    training.kept = lambda: kept  # type: ignore[method-assign]
+    return training
 
 
 def few_at_a_time(patch: pytest.MonkeyPatch) -> None:
@@ -67,19 +74,25 @@ def few_at_a_time(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(evaluation, "_MOST_STEPS", 2 * 2 * WORLD.max_steps)
 
 
+@partial(jax.jit, static_argnums=0)
+def choose(loop: Loop[Any], network: ActorCritic, key: Key[Array, ""], state: WorldState) -> Int[Array, ""]:
+    """What an agent does, by its probabilities."""
+    elapsed = state.elapsed.astype(jnp.float32) / loop.world.max_steps
+    action: Int[Array, ""] = loop.agent.actions.sample(key, network.numbers(loop.inputs(WORLD.observe(state), elapsed)))
+    return action
+
+
 def one_by_one(training: Training, agent: int, number: int) -> list[tuple[WorldState, Transition]]:
     """An episode step by step, with what was there before each step."""
     kept = training.kept()
     assert kept is not None
-    network = jax.tree.map(lambda leaf: leaf[agent], kept.tree.policy.network)
+    network: ActorCritic = jax.tree.map(lambda leaf: leaf[agent], kept.tree.policy.network)
     key = jax.random.fold_in(jax.random.key(0), evaluation._APART)
     reset_key, step_key = jax.random.split(jax.random.fold_in(key, number))
     state, taken = steps.reset(WORLD, reset_key), []
     for time in range(WORLD.max_steps):
         act, chance = jax.random.split(jax.random.fold_in(step_key, time))
-        inputs = training.loop.inputs(WORLD.observe(state), WORLD.elapsed_fraction(state))
-        action = training.loop.agent.actions.sample(act, network.numbers(inputs))
-        after, transition = steps.step(WORLD, chance, state, action)
+        after, transition = steps.step(WORLD, chance, state, choose(training.loop, network, act, state))
         taken.append((state, transition))
         if transition.done:
             break
@@ -96,7 +109,7 @@ def majority(training: Training, agent: int, obs: Any, action: Any, next_obs: An
     bonus, state = found
     reader = reader_of(bonus, "gradient")
     assert reader is not None
-    batch = bonus.ensemble.encode(evaluation.Transitions(obs, action, next_obs))
+    batch = bonus.ensemble.encode(Transitions(obs, action, next_obs))
     reference = bonus.ensemble.reference(state.ensemble)
 
     @jax.jit
@@ -104,7 +117,8 @@ def majority(training: Training, agent: int, obs: Any, action: Any, next_obs: An
         return reader.detector.scores(bonus.layout, model, batch, reference)
 
     members = [jax.tree.map(lambda leaf, m=m: leaf[m], state.ensemble.models) for m in range(3)]
-    return np.sum([np.asarray(scores(member)) >= 0.1 for member in members], axis=0) >= 2
+    votes = [np.asarray(scores(member)) >= 0.1 for member in members]
+    return np.asarray(np.sum(votes, axis=0) >= 2)
 
 
 def test_rates_and_edges_are_those_of_a_slow_count(stopped: Training, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +215,8 @@ def test_rates_over_solvable_layouts_leave_the_others_out() -> None:
 def test_numbers_of_an_edge() -> None:
     edge = Edge("fish", "sink", steps=10, episodes=4, true=4, true_episodes=1, called=5, both=3)
     assert (edge.true_rate, edge.episode_rate, edge.called_rate) == (0.4, 0.25, 0.5)
-    assert (edge.recall, edge.precision, edge.agreement) == (0.75, 0.6, pytest.approx(0.7))
+    assert (edge.recall, edge.precision) == (0.75, 0.6)
+    assert edge.agreement == pytest.approx(0.7)
     never = Edge("fish", "sink", 10, 4, 0, 0, 0, 0)
     assert (never.recall, never.precision, never.agreement) == (None, None, 1.0)
     assert Edge("fish", "sink", 10, 4, 4, 1, None, None).agreement is None
@@ -321,18 +336,16 @@ def test_a_training_without_a_state_is_refused(tmp_path: Path, capsys: pytest.Ca
 # Figures.
 
 
-@pytest.mark.parametrize("entities", [3, 24])
+@pytest.mark.parametrize("entities", [3, 21])
 def test_films_show_the_world_beside_its_graphs(entities: int) -> None:
     names = [f"thing{i}" for i in range(entities)]
     pictures = [np.full((300, 200, 3), 40, np.uint8)] * 3
     truths = np.zeros((2, entities, entities + 1), bool)
     truths[1, 0, 1] = True
-    frames = graph_film(pictures, truths, truths, names, [*names, "action"])
+    frames = graph_film(pictures, truths, truths if entities == 3 else None, names, [*names, "action"])
     assert len({frame.shape for frame in frames}) == 1
     assert (frames[0][:300, :200] == 40).all()
     assert (frames[1] != frames[2]).any(), "an edge shows"
-    alone = graph_film(pictures, truths, None, names, [*names, "action"])
-    assert alone[0].shape[0] <= frames[0].shape[0]
     with pytest.raises(ValueError, match="3 pictures of 1 shapes for 1 steps"):
         graph_film(pictures, truths[:1], None, names, [*names, "action"])
 
@@ -343,7 +356,7 @@ def test_learning_curves_leave_out_what_is_not_there() -> None:
     figure = learning_curves([1, 2, 3], [Curve("success", "share", values, share=True), nothing], "t", ["a", "b"])
     (axes,) = figure.axes
     *_, mean = axes.lines
-    np.testing.assert_allclose(mean.get_ydata(), [0.0, 0.75, 1.0])
+    np.testing.assert_allclose(np.asarray(mean.get_ydata(), float), np.array([0.0, 0.75, 1.0]))
     with pytest.raises(ValueError, match="no numbers"):
         learning_curves([1, 2, 3], [nothing], "t", ["a", "b"])
     with pytest.raises(ValueError, match="expected is"):

@@ -17,7 +17,7 @@ from elden.training.presets import training_preset
 from elden.training.run import Training
 from elden.worlds.registry import make
 
-_WORLD, _SEEDS, _STEPS = "thawing", 3, 64_000
+_WORLD, _SEEDS, _STEPS = "thawing", 3, 76_800
 
 
 @dataclass(frozen=True)

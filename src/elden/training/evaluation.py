@@ -254,10 +254,11 @@ class Edges:
         """Every edge, of one agent or of all of them together."""
 
         def of(counts: _Counts) -> Int[np.ndarray, "dst src"]:
-            return counts.sum(0) if agent is None else counts[agent]
+            return np.asarray(counts.sum(0) if agent is None else counts[agent])
 
         agents = len(self.steps) if agent is None else 1
-        steps, true, true_episodes = int(of(self.steps)), of(self.true), of(self.true_episodes)
+        steps = int(self.steps.sum() if agent is None else self.steps[agent])
+        true, true_episodes = of(self.true), of(self.true_episodes)
         called, both = (None if part is None else of(part) for part in (self.called, self.both))
         return [
             Edge(
@@ -275,7 +276,7 @@ class Edges:
         ]
 
 
-_Counts: TypeAlias = Int[np.ndarray, "agent ..."]
+_Counts: TypeAlias = Int[np.ndarray, "agent dst src"]
 
 
 @dataclass(frozen=True)

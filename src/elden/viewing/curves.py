@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _WINDOWS = 40
 """A line is smoothed over about one part in so many of what there is to draw."""
+_MOST_NAMES = 8
 
 
 @dataclass(frozen=True)
@@ -60,14 +61,15 @@ def learning_curves(
     panels = figure.subplots(down, across, squeeze=False).ravel()
     window = max(1, len(steps) // _WINDOWS)
     for axes, curve in zip(panels, shown, strict=False):
-        _draw(axes, np.asarray(steps), curve, window)
+        _draw(axes, np.asarray(steps, float), curve, window)
     for axes in panels[len(shown) :]:
         axes.set_axis_off()
     agents = f"{len(names)} agents" if len(names) > 1 else "1 agent"
     lines = "; thin: each agent, thick: their mean" if len(names) > 1 else ""
     smooth = f"; running means over {window} rollouts" if window > 1 else ""
     figure.text(0.12 / width, 1 - 0.22 / height, title, size=style.TITLE_PT, weight="bold", va="center")
-    words = f"{agents} ({', '.join(names)}){lines}{smooth}"
+    which = ", ".join(names) if len(names) <= _MOST_NAMES else f"{names[0]} to {names[-1]}"
+    words = f"{agents} ({which}){lines}{smooth}"
     figure.text(0.12 / width, 1 - 0.45 / height, words, size=style.SMALL_PT, color=style.GREY, va="center")
     return figure
 

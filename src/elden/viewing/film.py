@@ -81,7 +81,7 @@ def graph_film(
         now = (true[number - 1], seen[number - 1]) if number else (nothing, nothing)
         place = now[0].tobytes() + now[1].tobytes() + bytes([number > 0])
         if place not in drawn:
-            drawn[place] = panel.draw(*now, begun=number > 0)
+            drawn[place] = panel.draw(now[0], now[1], begun=number > 0)
         frames.append(np.concatenate([_filled(picture, panel.height), drawn[place]], axis=1))
     return frames
 
@@ -133,8 +133,8 @@ class _Panel:
             said = f"{numbers[FOUND]} found, {numbers[MISSED]} missed, {numbers[FALSE_ALARM]} false"
             self._graph(figure, 1, results, "What the agent's models see", f"{said}{self.note}" if begun else "")
         self._legend(figure)
-        canvas.draw()
-        return np.array(canvas.buffer_rgba())[..., :3].copy()
+        canvas.draw()  # type: ignore[no-untyped-call]
+        return np.array(canvas.buffer_rgba())[..., :3].copy()  # type: ignore[no-untyped-call]
 
     def _graph(self, figure: Figure, place: int, results: Int[np.ndarray, "dst src"], title: str, words: str) -> None:
         """A graph under its title."""
