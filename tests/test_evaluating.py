@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Bool, Int, Key
 from PIL import Image
 
 import elden
@@ -19,13 +19,13 @@ from elden.agents import PpoConfig
 from elden.agents.ppo import ActorCritic
 from elden.bonuses import BonusConfig, EnsembleConfig, Space, make_bonus
 from elden.bonuses.model_based import ModelState
-from elden.bonuses.reading import models_of, reader_of
+from elden.bonuses.reading import MajorityReader, models_of, reader_of
 from elden.cli import main, steps
 from elden.cli.demo import Demo
 from elden.data.folder import RunFolderError
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.runs import Deadline, OutOfTimeError
-from elden.dynamics.training import Model, Transitions
+from elden.dynamics.training import Transitions
 from elden.factors import Discrete
 from elden.training import evaluation
 from elden.training.config import LoopConfig, TrainingConfig
@@ -41,7 +41,7 @@ TINY = TrainingConfig(
     bonus=BonusConfig(
         ensemble=EnsembleConfig(
             network=NetworkConfig(children="entity", features=(8,), mlp=(8,), heads=1, head_size=4),
-            train=TrainConfig(mixup=0.1, penalty=0.0, batch_size=8),
+            train=TrainConfig(mixup=0.0, penalty=0.0, batch_size=8),
             members=3,
             capacity=64,
             updates=2,
@@ -69,9 +69,10 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Training:
     return training
 
 
-def few_at_a_time(patch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let two episodes of both agents be played at a time."""
-    patch.setattr(evaluation, "_MOST_STEPS", 2 * 2 * WORLD.max_steps)
+    monkeypatch.setattr(evaluation, "_MOST_STEPS", 2 * 2 * WORLD.max_steps)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -100,29 +101,32 @@ def one_by_one(training: Training, agent: int, number: int) -> list[tuple[WorldS
     return taken
 
 
-def majority(training: Training, agent: int, obs: Any, action: Any, next_obs: Any) -> np.ndarray:
-    """The graphs that more than half of an agent's models see, member by member."""
+@partial(jax.jit, static_argnums=0)
+def votes_of(reader: MajorityReader, state: ModelState, seen: Transitions) -> Bool[Array, "member step dst src"]:
+    """What each member sees, one after the other."""
+    ensemble = reader.models.ensemble
+    batch, reference = ensemble.encode(seen), ensemble.reference(state.ensemble)
+    members = [jax.tree.map(lambda leaf, m=m: leaf[m], state.ensemble.models) for m in range(3)]
+    scores = [reader.detector.scores(ensemble.layout, member, batch, reference) for member in members]
+    return jnp.stack(scores) >= 0.1
+
+
+def majority(training: Training, agent: int, taken: list[Transition]) -> Bool[np.ndarray, "step dst src"]:
+    """The graphs that more than half of an agent's models see."""
     kept = training.kept()
     assert kept is not None
     found = models_of(training.loop.bonus, jax.tree.map(lambda leaf: leaf[agent], kept.tree.bonus))
     assert found is not None
-    bonus, state = found
-    reader = reader_of(bonus, "gradient")
+    reader = reader_of(found[0], "gradient")
     assert reader is not None
-    batch = bonus.ensemble.encode(Transitions(obs, action, next_obs))
-    reference = bonus.ensemble.reference(state.ensemble)
-
-    @jax.jit
-    def scores(model: Model) -> Any:
-        return reader.detector.scores(bonus.layout, model, batch, reference)
-
-    members = [jax.tree.map(lambda leaf, m=m: leaf[m], state.ensemble.models) for m in range(3)]
-    votes = [np.asarray(scores(member)) >= 0.1 for member in members]
-    return np.asarray(np.sum(votes, axis=0) >= 2)
+    filled = [*taken, *taken[-1:] * (EPISODES * WORLD.max_steps - len(taken))]  # of one shape for both agents
+    parts = (np.stack([getattr(step, part) for step in filled]) for part in ("obs", "action", "next_obs"))
+    votes = votes_of(reader, found[1], Transitions(*map(jnp.asarray, parts)))
+    return np.asarray(np.sum(votes, axis=0)[: len(taken)] >= 2)
 
 
-def test_rates_and_edges_are_those_of_a_slow_count(stopped: Training, monkeypatch: pytest.MonkeyPatch) -> None:
-    few_at_a_time(monkeypatch)
+@pytest.mark.usefixtures("few_at_a_time")
+def test_rates_and_edges_are_those_of_a_slow_count(stopped: Training) -> None:
     told: list[tuple[str, int, int]] = []
     found = evaluate(stopped, EvaluationConfig(EPISODES), lambda *words: told.append(words))
     assert (found.env_steps, found.seeds) == (24, (5, 6))
@@ -139,15 +143,15 @@ def test_rates_and_edges_are_those_of_a_slow_count(stopped: Training, monkeypatc
         for stage, name in enumerate(WORLD.stage_names):
             assert rates["stages"][name] == np.mean([episode[-1][1].stages[stage] for episode in episodes])
         flat = [step for episode in episodes for _, step in episode]
-        joined = [jnp.stack([getattr(step, part) for step in flat]) for part in ("obs", "action", "next_obs")]
-        seen = majority(stopped, agent, *joined)
-        truth = np.asarray(factors.reduce_graph(jnp.stack([step.graph for step in flat]), "entity", "variable"))
+        seen = majority(stopped, agent, flat)
+        graphs = np.stack([step.graph for step in flat])
+        truth = np.asarray(factors.reduce_graph(graphs, "entity", "variable"))
         for edge in found.finest.rows(agent):
             i, j = factors.entity_index(edge.dst), factors.source_names("variable").index(edge.src)
             assert (edge.steps, edge.true, edge.called) == (len(flat), truth[:, i, j].sum(), seen[:, i, j].sum())
             assert edge.both == (truth & seen)[:, i, j].sum()
             assert edge.agreement == pytest.approx(np.mean(truth[:, i, j] == seen[:, i, j]))
-        between = np.asarray(factors.reduce_graph(jnp.stack([step.graph for step in flat])))
+        between = np.asarray(factors.reduce_graph(graphs))
         ends = np.cumsum([len(episode) for episode in episodes])
         for edge in found.entities.rows(agent):
             i, j = factors.entity_index(edge.dst), names.index(edge.src)
@@ -159,8 +163,8 @@ def test_rates_and_edges_are_those_of_a_slow_count(stopped: Training, monkeypatc
     assert sum(edge.true for edge in found.entities.rows()) == found.entities.true.sum()
 
 
-def test_the_first_solved_episode_is_shown(stopped: Training, monkeypatch: pytest.MonkeyPatch) -> None:
-    few_at_a_time(monkeypatch)
+@pytest.mark.usefixtures("few_at_a_time")
+def test_the_first_solved_episode_is_shown(stopped: Training) -> None:
     found = evaluate(stopped, EvaluationConfig(EPISODES))
     shown, success = found.example, found.outcomes.success
     assert shown.success
@@ -251,6 +255,7 @@ def test_models_behind_a_bonus_are_found(bonus: str, detector: str, read_by: str
 # The command line.
 
 
+@pytest.mark.usefixtures("few_at_a_time")
 def test_a_training_is_evaluated_from_the_command_line(stopped: Training, capsys: pytest.CaptureFixture[str]) -> None:
     folder = stopped.folder.path
     assert main(["evaluate", str(folder), "--episodes", "5", "--automatic-threshold"]) == 0
@@ -277,6 +282,7 @@ def test_a_training_is_evaluated_from_the_command_line(stopped: Training, capsys
     assert stopped.folder.finished is False
 
 
+@pytest.mark.usefixtures("few_at_a_time")
 def test_a_demo_trains_and_begins_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -287,6 +293,7 @@ def test_a_demo_trains_and_begins_anew(
     assert main(words) == 0
     first = capsys.readouterr().out
     assert "Look at" in first
+    assert "the demo took" in first
     results = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     assert (results["finished"], results["env_steps"]) == (True, 48)
     (tmp_path / "run" / "media" / "curves.png").unlink()

@@ -1,6 +1,7 @@
 """`elden demo`: from nothing to agents that solve a world, with pictures of what they learnt."""
 
 import shutil
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,10 +45,11 @@ class Demo:
 
     def run(self, command_line: str) -> None:
         """Train, evaluate, and name the files to look at."""
-        console = make_console()
+        console, began = make_console(), time.monotonic()
         training = self._begin(console, command_line)
         train(training, self.out)
         report(console, training, EvaluationConfig(automatic_threshold=True), command_line)
+        console.print(f"\nthe demo took {time.monotonic() - began:.0f} s")
 
     def _begin(self, console: Console, command_line: str) -> Training:
         """The demo's training; one that is finished is begun anew."""
