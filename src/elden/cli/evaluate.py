@@ -1,7 +1,7 @@
 """`elden evaluate`: how the agents of a training do, and what they and their models see depend on what."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -192,15 +192,16 @@ def _edge_table(found: Evaluation) -> Table:
         table.add_row(f"{row.dst} <- {row.src}", *_edge_cells(row))
     table.add_section()
     own = reduce(add, (row for row in rows if row.own))
-    table.add_row("each on its own past", *_edge_cells(own))
-    table.caption, table.caption_justify = _caption(found, len(fired), len(others)), "left"
+    table.add_row("own past of each", *_edge_cells(own))
+    table.caption, table.caption_justify = _caption(found, others, len(fired)), "left"
     return table
 
 
-def _caption(found: Evaluation, fired: int, possible: int) -> str:
+def _caption(found: Evaluation, others: Sequence[Edge], fired: int) -> str:
     """What the table leaves out, and how models were read."""
     more = f" {fired - _MOST_EDGES} more are in edges.csv." if fired > _MOST_EDGES else ""
-    words = f"{possible - fired} of {possible} edges between different nodes were never there.{more}"
+    never = sum(not edge.true for edge in others)
+    words = f"{never} of {len(others)} edges between different nodes were never there.{more}"
     if found.models is None:
         return f"{words} The bonus has no models whose graphs can be read."
     low, high = min(found.models.thresholds), max(found.models.thresholds)
