@@ -17,7 +17,7 @@ $(READY): requirements.lock pyproject.toml
 
 setup: $(READY)  ## make .venv with pinned versions
 
-demo: $(READY)  ## play scripted episodes of CarWash; writes a GIF and a summary under runs/demo
+demo: $(READY)  ## train ELDEN on thawing (minutes); writes curves, tables and a GIF with local graphs under runs/demo
 	$(BIN)/elden demo
 
 lint: $(READY)  ## ruff and mypy

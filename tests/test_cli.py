@@ -24,10 +24,10 @@ from PIL import Image
 import elden
 from elden.cli import game, main
 from elden.cli.arguments import COMMANDS, parse
-from elden.cli.demo import Demo, play_episode
 from elden.cli.edges import EACH_OTHER, edge_groups, edge_lines, matrix_lines, off_diagonal, rule_lines
+from elden.cli.episodes import Episode
 from elden.cli.errors import UsageError
-from elden.cli.film import Episode
+from elden.cli.film import Film, play_episode
 from elden.cli.keys import COMMAND_KEYS, assign_keys, keys_in
 from elden.cli.play import Play
 from elden.cli.terminal import character_mode, read_keys
@@ -75,7 +75,9 @@ def test_help_lists_the_subcommands(capsys: pytest.CaptureFixture[str], words: t
     assert all(re.search(rf"• {name}\b", out) for name in COMMANDS)
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("reproduce", "resume")])
+@pytest.mark.parametrize(
+    "command", [name for name in COMMANDS if name not in ("demo", "evaluate", "reproduce", "resume")]
+)
 def test_help_of_a_subcommand_lists_every_world(capsys: pytest.CaptureFixture[str], command: str) -> None:
     code, out, _ = run(capsys, command, "--help")
     assert code == 0
@@ -98,7 +100,7 @@ def test_help_of_a_world_lists_its_options(capsys: pytest.CaptureFixture[str], n
         ("play", "elden play needs a world: thawing, "),
         ("play carwash thawing", "'thawing' is one word too many"),
         ("info carwash --sise 9", "elden info carwash has no option '--sise'; did you mean '--size'"),
-        ("demo --sise 9", "elden demo carwash has no option '--sise'; did you mean '--size'"),
+        ("film --sise 9", "elden film carwash has no option '--sise'; did you mean '--size'"),
         ("info empty --depth 3", "elden info empty has no option '--depth'"),
         ("play carwash --size 3", "size=3 is too small for carwash: its entities need at least 7"),
         ("play carwash --size twelve", "--size: 'twelve' is not a whole number"),
@@ -107,11 +109,11 @@ def test_help_of_a_world_lists_its_options(capsys: pytest.CaptureFixture[str], n
         ("play thawing --profile primitives --goto path", "goto='path' given, but profile='primitives' has no goTo"),
         ("play thawing --seed -1", "--seed -1 given; it takes 0 to 4294967295"),
         ("play chain --depth 90", "this world has more actions than there are keys"),
-        ("demo --episodes 0", "--episodes 0 given; it takes 1 to"),
-        ("demo --epsilon much", "--epsilon: 'much' is not a number"),
-        ("demo --epsilon 1.5", "--epsilon 1.5 given; it takes 0 to 1"),
-        ("demo --tile 3", "--tile 3 given"),
-        ("demo --fps 0", "--fps 0.0 given"),
+        ("film --episodes 0", "--episodes 0 given; it takes 1 to"),
+        ("film --epsilon much", "--epsilon: 'much' is not a number"),
+        ("film --epsilon 1.5", "--epsilon 1.5 given; it takes 0 to 1"),
+        ("film --tile 3", "--tile 3 given"),
+        ("film --fps 0", "--fps 0.0 given"),
     ],
 )
 def test_mistakes_are_answered_in_one_line(capsys: pytest.CaptureFixture[str], line: str, answer: str) -> None:
@@ -126,18 +128,18 @@ def test_mistakes_are_answered_in_one_line(capsys: pytest.CaptureFixture[str], l
 def test_a_folder_that_cannot_be_made(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     taken = tmp_path / "taken"
     taken.write_text("")
-    code, _, err = run(capsys, "demo", "--out", str(taken))
+    code, _, err = run(capsys, "film", "--out", str(taken))
     assert code == 2
     assert err.count("\n") == 1
     assert "cannot be made a folder" in err
 
 
 def test_interrupted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(self: Demo, command_line: str) -> None:
+    def interrupt(self: Film, command_line: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Demo, "run", interrupt)
-    assert run(capsys, "demo") == (130, "", "elden: interrupted\n")
+    monkeypatch.setattr(Film, "run", interrupt)
+    assert run(capsys, "film") == (130, "", "elden: interrupted\n")
 
 
 def test_options_stand_anywhere() -> None:
@@ -153,11 +155,11 @@ def test_options_stand_anywhere() -> None:
     )
 
 
-def test_demo_draws_solvable_layouts_unless_told_otherwise() -> None:
-    assert parse(["demo"]) == Demo(make("carwash", solvable_only=True))
-    assert parse(["demo", "--size", "9"]) == Demo(make("carwash", solvable_only=True, size=9))
-    assert parse(["demo", "thawing"]) == Demo(make("thawing", solvable_only=True))
-    assert parse(["demo", "thawing", "--no-solvable-only"]) == Demo(make("thawing"))
+def test_a_film_draws_solvable_layouts_unless_told_otherwise() -> None:
+    assert parse(["film"]) == Film(make("carwash", solvable_only=True))
+    assert parse(["film", "--size", "9"]) == Film(make("carwash", solvable_only=True, size=9))
+    assert parse(["film", "thawing"]) == Film(make("thawing", solvable_only=True))
+    assert parse(["film", "thawing", "--no-solvable-only"]) == Film(make("thawing"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -395,11 +397,11 @@ def test_games_depend_on_seed_and_episode() -> None:
     assert all(np.any(other.now.state.values != first.now.state.values) for other in others)
 
 
-# demo
+# film
 
 
-def demo(capsys: pytest.CaptureFixture[str], out: Path, *words: str) -> tuple[str, dict[str, object]]:
-    code, said, err = run(capsys, "demo", *words, "--out", str(out))
+def make_film(capsys: pytest.CaptureFixture[str], out: Path, *words: str) -> tuple[str, dict[str, object]]:
+    code, said, err = run(capsys, "film", *words, "--out", str(out))
     assert (code, err) == (0, "")
     summary = json.loads((out / "summary.json").read_text())
     assert isinstance(summary, dict)
@@ -407,15 +409,15 @@ def demo(capsys: pytest.CaptureFixture[str], out: Path, *words: str) -> tuple[st
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_demo(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
+def test_film(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
     words = [name, "--episodes", "2", "--max-steps", "4", "--no-solvable-only", "--seed", "5", "--tile", "16"]
-    said, summary = demo(capsys, tmp_path, *words)
+    said, summary = make_film(capsys, tmp_path, *words)
     assert summary["world"] == {
         "name": name,
         **{k: getattr(make(name, max_steps=4), k) for k in WORLDS[name].option_names()},
     }
     assert summary["seed"] == 5
-    assert str(summary["command"]).startswith(f"elden demo {name} --episodes 2")
+    assert str(summary["command"]).startswith(f"elden film {name} --episodes 2")
     assert summary["elden"] == elden.__version__
     episodes, totals, film = summary["episodes"], summary["totals"], summary["film"]
     assert isinstance(episodes, list)
@@ -435,10 +437,10 @@ def test_demo(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> 
     )
 
 
-def test_demo_films_the_first_success(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_first_success_is_filmed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     # At this epsilon some of the episodes fail; the seed is one whose first episode does.
     words = ["chain", "--max-steps", "9", "--epsilon", "0.2", "--no-solvable-only", "--seed", "1"]
-    _, summary = demo(capsys, tmp_path, *words)
+    _, summary = make_film(capsys, tmp_path, *words)
     episodes, film = summary["episodes"], summary["film"]
     assert isinstance(episodes, list)
     assert isinstance(film, dict)
@@ -451,10 +453,10 @@ def test_demo_films_the_first_success(capsys: pytest.CaptureFixture[str], tmp_pa
     assert filmed["stages"] == list(make("chain").stage_names)
 
 
-def test_demo_counts_edges_and_events(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_film_counts_edges_and_events(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     world = make("chain", max_steps=9)
     words = ["chain", "--max-steps", "9", "--episodes", "1", "--epsilon", "0.2", "--no-solvable-only", "--seed", "2"]
-    _, summary = demo(capsys, tmp_path, *words)
+    _, summary = make_film(capsys, tmp_path, *words)
     episode = play_episode(world, jax.random.fold_in(jax.random.key(2), 1), 0.2, lambda: None)
     graphs = np.stack([step.graph for step in episode.steps])
     others = np.broadcast_to(np.eye(*graphs.shape[1:]) == 0, graphs.shape)

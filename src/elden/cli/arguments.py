@@ -17,6 +17,8 @@ from elden.cli.collect import Collect
 from elden.cli.demo import Demo
 from elden.cli.detect import Detect, StudyOptions, as_options
 from elden.cli.errors import UsageError
+from elden.cli.evaluate import Evaluate
+from elden.cli.film import Film
 from elden.cli.info import Info
 from elden.cli.play import Play
 from elden.cli.reproduce import Reproduce
@@ -38,9 +40,11 @@ class Command(Protocol):
 COMMANDS: dict[str, type[Command]] = {
     "info": Info,
     "play": Play,
+    "film": Film,
     "demo": Demo,
     "train": Train,
     "resume": Resume,
+    "evaluate": Evaluate,
     "collect": Collect,
     "detect": Detect,
     "reproduce": Reproduce,

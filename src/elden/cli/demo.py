@@ -1,139 +1,68 @@
-"""`elden demo`: watch the scripted policy of a world; a film and a summary are left behind."""
+"""`elden demo`: from nothing to agents that solve a world, with pictures of what they learnt."""
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import shutil
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
 
-import jax
-import tyro
-from jaxtyping import Array, Key
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from elden.cli import steps
 from elden.cli.console import make_console
-from elden.cli.errors import UsageError, check_range, check_seed
-from elden.cli.film import Episode, frames
-from elden.cli.summary import Film, Outcome, Summary, outcome, summary_table, write_summary
-from elden.cli.worlds import world_choice
-from elden.provenance import provenance
-from elden.worlds.base import World
-from elden.worlds.pictures import write_gif
+from elden.cli.detect import refusals
+from elden.cli.errors import check_range
+from elden.cli.evaluate import report
+from elden.cli.train import train
+from elden.training.config import TrainingConfig
+from elden.training.evaluation import EvaluationConfig
+from elden.training.presets import training_preset
+from elden.training.run import Training
 from elden.worlds.registry import make
 
-_FILM = "episode.gif"
-_DEFAULT = make("carwash", solvable_only=True)
-
-
-def _solvable_world_choice() -> object:
-    return world_choice(solvable_only=True)
+_WORLD, _SEEDS, _STEPS = "thawing", 3, 76_800
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Play scripted episodes of a world, and leave a film and a summary of them."""
+    """Train agents with ELDEN's bonus on thawing, and show what they have learnt: a few minutes on two CPU cores.
 
-    world: Annotated[World, tyro.conf.arg(name="", constructor_factory=_solvable_world_choice)] = _DEFAULT
-    """Which world. Only solvable layouts are drawn here, unless --no-solvable-only is given."""
-    episodes: int = 5
-    """How many episodes are played."""
-    epsilon: float = 0.1
-    """How often the scripted action is replaced by a random one."""
+    The same demo makes the same numbers, so a finished one is removed and made anew; one that was stopped goes on.
+    """
+
     seed: int = 0
-    """Decides the layouts and all chance."""
-    out: Path = Path("runs/demo")
-    """Folder for the film and the summary."""
-    tile: int = 40
-    """Pixels of a cell in the film."""
-    fps: float = 4.0
-    """Frames a second of the film."""
+    """Seed of the first agent."""
+    out: Path = Path("runs/demo/thawing")
+    """Run folder."""
 
     def __post_init__(self) -> None:
-        """Check the options."""
-        check_seed(self.seed)
-        check_range("episodes", self.episodes, 1, 1_000_000)
-        check_range("epsilon", self.epsilon, 0, 1)
-        check_range("tile", self.tile, 16, 200)
-        check_range("fps", self.fps, 0.1, 50)
+        """Check the values."""
+        check_range("seed", self.seed, 0, 2**31 - 1)
+
+    @property
+    def config(self) -> TrainingConfig:
+        """The preset `plus` with fewer steps, which are enough here."""
+        config = training_preset("plus", _WORLD)
+        return replace(config, seeds=_SEEDS, seed=self.seed, loop=replace(config.loop, steps=_STEPS))
 
     def run(self, command_line: str) -> None:
-        """Play, film, sum up."""
-        console = make_console()
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"--out {self.out} cannot be made a folder: {error.strerror}") from None
-        if not os.access(self.out, os.W_OK):
-            raise UsageError(f"--out {self.out} cannot be written to")
-        outcomes, filmed, number = self._play(console)
-        shown = filmed.filmed()
-        write_gif(self.out / _FILM, frames(self.world, shown, self.tile, self.fps), self.fps)
-        summary = Summary(
-            origin=provenance(command_line),
-            world=self.world,
-            seed=self.seed,
-            epsilon=self.epsilon,
-            outcomes=tuple(outcomes),
-            film=Film(_FILM, number, len(shown.steps)),
-        )
-        files = write_summary(summary, self.out)
-        console.print(summary_table(summary))
-        console.print("\nLook at")
-        what = "solved" if outcomes[number - 1].success else "not solved"
-        console.print(f"  {self.out / _FILM}   (episode {number}, {what})")
-        for file in files:
-            console.print(f"  {file}")
+        """Train, evaluate, and name the files to look at."""
+        console, began = make_console(), time.monotonic()
+        training = self._begin(console, command_line)
+        train(training, self.out)
+        report(console, training, EvaluationConfig(automatic_threshold=True), command_line)
+        console.print(f"\nthe demo took {time.monotonic() - began:.0f} s")
 
-    def _play(self, console: Console) -> tuple[list[Outcome], Episode, int]:
-        """How all episodes went, and the one to film with its number: the first that was solved, else the first."""
-        outcomes: list[Outcome] = []
-        films: dict[int, Episode] = {}
-        with _progress(console, self.episodes, self.world.max_steps) as (advance, finish):
-            for number in range(1, self.episodes + 1):
-                key = jax.random.fold_in(jax.random.key(self.seed), number)
-                episode = play_episode(self.world, key, self.epsilon, advance)
-                outcomes.append(outcome(self.world, episode))
-                if number == 1 or (outcomes[-1].success and not outcomes[0].success and len(films) == 1):
-                    films[number] = episode
-                finish(number, outcomes[-1])
-        number = max(films)
-        return outcomes, films[number], number
+    def _begin(self, console: Console, command_line: str) -> Training:
+        """The demo's training; one that is finished is begun anew."""
 
+        def begin() -> Training:
+            return Training(make(_WORLD), self.config, self.out, command=command_line)
 
-def play_episode(world: World, key: Key[Array, ""], epsilon: float, advance: Callable[[], None]) -> Episode:
-    """One scripted episode, from reset to its end; `advance` is called at every step."""
-    reset_key, key = jax.random.split(key)
-    states = [steps.reset(world, reset_key)]
-    taken: list[steps.Step] = []
-    while not taken or not taken[-1].done:
-        state, transition = steps.scripted_step(world, jax.random.fold_in(key, len(taken)), states[-1], epsilon)
-        states.append(state)
-        taken.append(steps.record(world, state, transition))
-        advance()
-    return Episode(tuple(states), tuple(taken))
-
-
-@contextmanager
-def _progress(
-    console: Console, episodes: int, max_steps: int
-) -> Iterator[tuple[Callable[[], None], Callable[[int, Outcome], None]]]:
-    """A bar over steps on a terminal, a line per episode elsewhere."""
-    words = TextColumn("{task.description}"), TextColumn("steps")
-    columns = (words[0], BarColumn(), MofNCompleteColumn(), words[1], TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("compiling", total=episodes * max_steps)
-
-        def advance() -> None:
-            number = int(bar.tasks[task].completed) // max_steps + 1
-            bar.update(task, advance=1, description=f"episode {number}/{episodes}")
-
-        def finish(number: int, one: Outcome) -> None:
-            bar.update(task, completed=number * max_steps)
-            if not console.is_terminal:
-                solved = f"solved at step {one.first_success_step}" if one.success else "not solved"
-                console.print(f"episode {number}/{episodes}: {one.length} steps, {solved}")
-
-        yield advance, finish
+        with refusals(self.out):
+            training = begin()
+            if training.finished:
+                console.print(f"{self.out} holds a finished demo, which is removed and made anew")
+                shutil.rmtree(self.out)
+                training = begin()
+            elif any(training.folder.metrics()):
+                console.print(f"{self.out} holds a demo that was stopped, which goes on")
+        return training

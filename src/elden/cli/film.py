@@ -1,95 +1,139 @@
-"""An episode as a film: pictures with what was done and what depended on what written under them."""
+"""`elden film`: watch the scripted policy of a world; a film and a summary are left behind."""
 
-import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
-import numpy as np
-from jaxtyping import UInt8
+import jax
+import tyro
+from jaxtyping import Array, Key
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from elden.cli.edges import edge_lines
-from elden.cli.steps import Step
-from elden.worlds import pictures
-from elden.worlds.base import World, WorldState
+from elden.cli import steps
+from elden.cli.console import make_console
+from elden.cli.episodes import Episode, frames
+from elden.cli.errors import UsageError, check_range, check_seed
+from elden.cli.summary import Filmed, Outcome, Summary, outcome, summary_table, write_summary
+from elden.cli.worlds import world_choice
+from elden.provenance import provenance
+from elden.worlds.base import World
+from elden.worlds.pictures import write_gif
+from elden.worlds.registry import make
 
-_MOST_LINES = 7
-"""Lines of words under a picture; what is more is counted."""
-_AFTER_SUCCESS = 3
-"""Steps that the film goes on after the first success."""
-_LAST_FRAME_S = 2.0
+_FILM = "episode.gif"
+_DEFAULT = make("carwash", solvable_only=True)
+
+
+def _solvable_world_choice() -> object:
+    return world_choice(solvable_only=True)
 
 
 @dataclass(frozen=True)
-class Episode:
-    """One episode.
+class Film:
+    """Play scripted episodes of a world, and leave a film and a summary of them."""
 
-    Attributes:
-        states: The states, one more than there are steps.
-        steps: The steps.
-    """
+    world: Annotated[World, tyro.conf.arg(name="", constructor_factory=_solvable_world_choice)] = _DEFAULT
+    """Which world. Only solvable layouts are drawn here, unless --no-solvable-only is given."""
+    episodes: int = 5
+    """How many episodes are played."""
+    epsilon: float = 0.1
+    """How often the scripted action is replaced by a random one."""
+    seed: int = 0
+    """Decides the layouts and all chance."""
+    out: Path = Path("runs/film")
+    """Folder for the film and the summary."""
+    tile: int = 40
+    """Pixels of a cell in the film."""
+    fps: float = 4.0
+    """Frames a second of the film."""
 
-    states: tuple[WorldState, ...]
-    steps: tuple[Step, ...]
+    def __post_init__(self) -> None:
+        """Check the options."""
+        check_seed(self.seed)
+        check_range("episodes", self.episodes, 1, 1_000_000)
+        check_range("epsilon", self.epsilon, 0, 1)
+        check_range("tile", self.tile, 16, 200)
+        check_range("fps", self.fps, 0.1, 50)
 
-    @property
-    def first_success(self) -> int | None:
-        """The number of the step that solved the task."""
-        return next((step.number for step in self.steps if step.success), None)
+    def run(self, command_line: str) -> None:
+        """Play, film, sum up."""
+        console = make_console()
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"--out {self.out} cannot be made a folder: {error.strerror}") from None
+        if not os.access(self.out, os.W_OK):
+            raise UsageError(f"--out {self.out} cannot be written to")
+        outcomes, filmed, number = self._play(console)
+        shown = filmed.filmed()
+        write_gif(self.out / _FILM, frames(self.world, shown, self.tile, self.fps), self.fps)
+        summary = Summary(
+            origin=provenance(command_line),
+            world=self.world,
+            seed=self.seed,
+            epsilon=self.epsilon,
+            outcomes=tuple(outcomes),
+            film=Filmed(_FILM, number, len(shown.steps)),
+        )
+        files = write_summary(summary, self.out)
+        console.print(summary_table(summary))
+        console.print("\nLook at")
+        what = "solved" if outcomes[number - 1].success else "not solved"
+        console.print(f"  {self.out / _FILM}   (episode {number}, {what})")
+        for file in files:
+            console.print(f"  {file}")
 
-    def filmed(self) -> "Episode":
-        """The part worth watching: it ends a few steps after the first success."""
-        end = len(self.steps) if self.first_success is None else self.first_success + _AFTER_SUCCESS
-        return Episode(self.states[: end + 1], self.steps[:end])
-
-
-def frames(world: World, episode: Episode, tile: int, fps: float) -> list[UInt8[np.ndarray, "height width 3"]]:
-    """One picture per state; the last one stays for a while."""
-    before = (None, *episode.steps)
-    scenes = [world.scene(state) for state in episode.states]
-    sentences = [(f"{world.name}: an episode begins",), *map(partial(_sentences, world), before, episode.steps)]
-    room = _letters(scenes[0], tile)
-    captions = [_wrap(lines, room) for lines in sentences]
-    # All frames of a film have one shape, hence as many lines under each.
-    rows = max(map(len, captions))
-    images = []
-    for scene, step, caption in zip(scenes, before, captions, strict=True):
-        padded = (*caption, *[""] * (rows - len(caption)))
-        full = replace(scene, status=(*scene.status, *_status(world, step)), caption=padded)
-        images.append(pictures.draw(full, tile))
-    return [*images, *images[-1:] * round(_LAST_FRAME_S * fps)]
-
-
-def _letters(scene: pictures.Scene, tile: int) -> int:
-    """About how many letters go into a line under the picture: its letters are a third of a tile high, half as wide."""
-    height = max(11.0, tile / 3)
-    return int(max(scene.width * tile / height, 14) / 0.54)
-
-
-def _wrap(sentences: Sequence[str], room: int) -> list[str]:
-    """Lines of at most `room` letters; sentences that would not fit into the last line are counted."""
-    lines: list[str] = []
-    for index, sentence in enumerate(sentences):
-        more = textwrap.wrap(sentence, room, break_on_hyphens=False)
-        if len(lines) + len(more) > _MOST_LINES:
-            return [*lines[: _MOST_LINES - 1], f"... and {len(sentences) - index} more"]
-        lines += more
-    return lines
-
-
-def _status(world: World, step: Step | None) -> tuple[tuple[str, str], ...]:
-    number, stages, reward = (0, (), 0.0) if step is None else (step.number, step.stages, step.reward)
-    return (
-        ("step", f"{number}/{world.max_steps}"),
-        ("stage", f"{sum(stages)}/{world.num_stages}"),
-        ("reward", f"{reward:g}"),
-    )
+    def _play(self, console: Console) -> tuple[list[Outcome], Episode, int]:
+        """How all episodes went, and the one to film with its number: the first that was solved, else the first."""
+        outcomes: list[Outcome] = []
+        films: dict[int, Episode] = {}
+        with _progress(console, self.episodes, self.world.max_steps) as (advance, finish):
+            for number in range(1, self.episodes + 1):
+                key = jax.random.fold_in(jax.random.key(self.seed), number)
+                episode = play_episode(self.world, key, self.epsilon, advance)
+                outcomes.append(outcome(self.world, episode))
+                if number == 1 or (outcomes[-1].success and not outcomes[0].success and len(films) == 1):
+                    films[number] = episode
+                finish(number, outcomes[-1])
+        number = max(films)
+        return outcomes, films[number], number
 
 
-def _sentences(world: World, before: Step | None, step: Step) -> tuple[str, ...]:
-    """The action, the stages that it reached, and what depended on what besides every variable on its own past."""
-    had = (False,) * len(step.stages) if before is None else before.stages
-    news = [name for name, old, new in zip(world.stage_names, had, step.stages, strict=True) if new and not old]
-    head = f"action: {step.action}" + (f" · reached: {', '.join(news)}" if news else "")
-    edges = [line.replace(" <- ", " depends on ") for line in edge_lines(world.factors, step.graph, short=True)]
-    return (head, *(edges or ["nothing depends on anything else"]))
+def play_episode(world: World, key: Key[Array, ""], epsilon: float, advance: Callable[[], None]) -> Episode:
+    """One scripted episode, from reset to its end; `advance` is called at every step."""
+    reset_key, key = jax.random.split(key)
+    states = [steps.reset(world, reset_key)]
+    taken: list[steps.Step] = []
+    while not taken or not taken[-1].done:
+        state, transition = steps.scripted_step(world, jax.random.fold_in(key, len(taken)), states[-1], epsilon)
+        states.append(state)
+        taken.append(steps.record(world, state, transition))
+        advance()
+    return Episode(tuple(states), tuple(taken))
+
+
+@contextmanager
+def _progress(
+    console: Console, episodes: int, max_steps: int
+) -> Iterator[tuple[Callable[[], None], Callable[[int, Outcome], None]]]:
+    """A bar over steps on a terminal, a line per episode elsewhere."""
+    words = TextColumn("{task.description}"), TextColumn("steps")
+    columns = (words[0], BarColumn(), MofNCompleteColumn(), words[1], TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("compiling", total=episodes * max_steps)
+
+        def advance() -> None:
+            number = int(bar.tasks[task].completed) // max_steps + 1
+            bar.update(task, advance=1, description=f"episode {number}/{episodes}")
+
+        def finish(number: int, one: Outcome) -> None:
+            bar.update(task, completed=number * max_steps)
+            if not console.is_terminal:
+                solved = f"solved at step {one.first_success_step}" if one.success else "not solved"
+                console.print(f"episode {number}/{episodes}: {one.length} steps, {solved}")
+
+        yield advance, finish

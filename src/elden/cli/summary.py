@@ -1,4 +1,4 @@
-"""What a demo came to: per episode and in total, as a table, as text and as JSON."""
+"""What scripted episodes came to: per episode and in total, as a table, as text and as JSON."""
 
 import json
 from collections import Counter
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from elden.cli.console import PIPED_WIDTH
 from elden.cli.edges import off_diagonal
-from elden.cli.film import Episode
+from elden.cli.episodes import Episode
 from elden.cli.worlds import describe_options
 from elden.worlds.base import World
 from elden.worlds.labels import event_type
@@ -57,7 +57,7 @@ def outcome(world: World, episode: Episode) -> Outcome:
 
 
 @dataclass(frozen=True)
-class Film:
+class Filmed:
     """Which episode was filmed (from 1), and how many steps of it."""
 
     file: str
@@ -67,14 +67,14 @@ class Film:
 
 @dataclass(frozen=True)
 class Summary:
-    """A demo and all that is needed to repeat it."""
+    """Scripted episodes and all that is needed to repeat them."""
 
     origin: Mapping[str, str | int]
     world: World
     seed: int
     epsilon: float
     outcomes: tuple[Outcome, ...]
-    film: Film
+    film: Filmed
 
     @property
     def steps(self) -> int:

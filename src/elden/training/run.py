@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int, Key
 from elden.ahead import compile_ahead
 from elden.data.folder import RunFolder, RunFolderError, read_config
 from elden.data.plain import from_plain
-from elden.data.slots import Slots
+from elden.data.slots import Kept, Slots
 from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.provenance import provenance
 from elden.training.config import TrainingConfig
@@ -176,6 +176,10 @@ class Training:
             self.folder.close()
         self.folder.write_summary(self._summary(clock))
         return state
+
+    def kept(self) -> Kept[LoopState[Any]] | None:
+        """The newest whole state on disk, under its number of iterations; None where nothing was kept yet."""
+        return self.slots.restore(_init(self.loop)(self.keys))
 
     def _begin(self) -> tuple[LoopState[Any], int, Clock]:
         """The last state that was kept, or the first one of all."""

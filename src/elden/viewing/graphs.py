@@ -51,7 +51,7 @@ __all__ = ["FALSE_ALARM", "FOUND", "MISSED", "NOTHING", "episode_strip", "graph_
 
 _READING = "A cell says whether the row's next value depends on the column's present value, or on the action."
 _CALLED = (FOUND, MISSED, FALSE_ALARM)
-_MAX_NODES = 20
+MAX_NODES = 20
 _NODES_WIDE, _NODES_HIGH = 1.75, 1.35
 
 _Graph: TypeAlias = Bool[np.ndarray | Array, "_dst _src"] | Float[np.ndarray | Array, "_dst _src"]
@@ -137,7 +137,7 @@ def episode_strip(
     hidden = check_graphs(true, values, threshold, dst_names, src_names, mask)
     shown = _check_steps(steps, len(true))
     rows, columns = Side(tuple(dst_names)), Side(tuple(src_names))
-    as_nodes = not (rows.fine or columns.fine) and len(set(rows.names) | set(columns.names)) <= _MAX_NODES
+    as_nodes = not (rows.fine or columns.fine) and len(set(rows.names) | set(columns.names)) <= MAX_NODES
     shape = None if pictures is None else pictures[0].shape
     strip = _Strip(rows, columns, as_nodes, len(shown), 0.0 if shape is None else shape[0] / shape[1])
     own = bool((own_past(dst_names, src_names) & ~hidden).any())
@@ -431,7 +431,7 @@ class _Strip:
         axes = self._axes(figure, place, 0.32 + self.picture_size[1] + self.above, self.graph_size)
         rise = (self.picture_size[1] + self.above + 0.16) * 72
         if self.as_nodes:
-            _node_graph(axes, self.rows.names, self.columns.names, results, hidden, self.type_pt)
+            node_graph(axes, self.rows.names, self.columns.names, results, hidden, self.type_pt)
         else:
             label_columns(axes, self.columns, self.heads, self.type_pt)
             draw_outcomes(axes, self.rows, self.columns, results, hidden, self.cell * 72 * 0.25)
@@ -450,7 +450,7 @@ class _Strip:
         )
 
 
-def _node_graph(
+def node_graph(
     axes: Axes,
     dst_names: Sequence[str],
     src_names: Sequence[str],

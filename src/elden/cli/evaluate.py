@@ -1,0 +1,224 @@
+"""`elden evaluate`: how the agents of a training do, and what they and their models see depend on what."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import numpy as np
+import tyro
+from jaxtyping import Float
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from elden.cli.console import make_console
+from elden.cli.detect import refusals, study_progress
+from elden.cli.episodes import Episode, graph_frames
+from elden.cli.errors import UsageError, check_range, check_seed
+from elden.cli.steps import record
+from elden.data.folder import write_csv, write_json
+from elden.provenance import provenance
+from elden.training.evaluation import Edge, Evaluation, EvaluationConfig, Example, evaluate
+from elden.training.run import Training
+from elden.worlds.base import World, WorldState
+from elden.worlds.pictures import write_gif
+from elden.worlds.registry import world_card
+
+RESULTS = "evaluation.json"
+"""Name of the file with the results."""
+
+_MOST_SEEDS = 8
+_MOST_EDGES = 20
+_TILE, _FPS = 40, 2.0
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Play episodes with the agents of a training, finished or stopped; leaves tables, a film and learning curves.
+
+    All agents play the same layouts, with the newest state that the training has kept.
+    """
+
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help_behavior_hint="(required)")] = (
+        Path()
+    )
+    """The run folder."""
+    episodes: int = 200
+    """Episodes of each agent."""
+    greedy: bool = False
+    """Let agents take their most likely action. Otherwise they draw by their probabilities, as they do in training."""
+    seed: int = 0
+    """Decides the layouts and all chance; apart from what a training with this seed has seen."""
+    automatic_threshold: bool = False
+    """Read the models' graphs at a threshold set from what the last steps of the training changed, not at the
+    training's own."""
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_range("episodes", self.episodes, 1, 1_000_000)
+        check_seed(self.seed)
+
+    def run(self, command_line: str) -> None:
+        """Play, and say what came of it."""
+        if self.folder == Path():
+            raise UsageError("elden evaluate needs the folder of a run, such as runs/train/thawing-elden-plus")
+        with refusals(self.folder):
+            training = Training.open(self.folder)
+        config = EvaluationConfig(self.episodes, self.greedy, self.seed, self.automatic_threshold)
+        report(make_console(), training, config, command_line)
+
+
+def report(console: Console, training: Training, config: EvaluationConfig, command_line: str) -> Evaluation:
+    """Evaluate, write everything into the run folder, print the tables, and name the files."""
+    folder = training.folder
+    with refusals(folder.path):
+        with study_progress(console) as tell:
+            found = evaluate(training, config, tell)
+        filmed = _episode(training.world, found.example).filmed()
+        card = {
+            **provenance(command_line),
+            "world": world_card(training.world),
+            "bonus": training.config.bonus_name,
+            "finished": training.finished,
+            **found.to_json(),
+        }
+        write_json(folder.path / RESULTS, card)
+        write_csv(folder.tables / "edges.csv", found.edge_rows())
+        _write_film(folder.media / "episode.gif", training.world, found, filmed)
+        drawn = _write_curves(folder.media / "curves.png", training)
+    console.print(_rate_table(found))
+    console.print(_edge_table(found))
+    console.print("\nLook at")
+    if drawn:
+        console.print(f"  {folder.media / 'curves.png'}   (learning curves)")
+    what = "solved" if found.example.success else "not solved"
+    whose = f"episode {found.example.number} of seed {found.seeds[found.example.agent]}, {what}"
+    console.print(f"  {folder.media / 'episode.gif'}   ({whose}, with its local graphs)")
+    console.print(f"  {folder.tables / 'edges.csv'}   (every edge of every agent)")
+    console.print(f"  {folder.path / RESULTS}")
+    return found
+
+
+def _episode(world: World, example: Example) -> Episode:
+    """The example, on the host."""
+
+    def at(place: int) -> WorldState:
+        state: WorldState = jax.tree.map(lambda leaf: leaf[place], example.states)
+        return state
+
+    states = tuple(map(at, range(len(example.steps.action) + 1)))
+    steps = (jax.tree.map(lambda leaf, k=k: leaf[k], example.steps) for k in range(len(states) - 1))
+    return Episode(states, tuple(record(world, after, step) for after, step in zip(states[1:], steps, strict=True)))
+
+
+def _write_film(file: Path, world: World, found: Evaluation, episode: Episode) -> None:
+    note = "" if found.models is None else f"   (most of {found.models.members} models)"
+    write_gif(file, graph_frames(world, episode, found.example.called, _TILE, _FPS, note), _FPS)
+
+
+def _write_curves(file: Path, training: Training) -> bool:
+    """Draw the learning curves, where there is a line to draw."""
+    from elden.viewing.curves import Curve, learning_curves
+    from elden.viewing.style import save
+
+    lines = list(training.folder.metrics())
+    if not lines:
+        return False
+
+    def values(name: str) -> Float[np.ndarray, "time agent"]:
+        missing = [math.nan] * training.config.seeds
+        rows = [line.get(name) or missing for line in lines]
+        return np.array([[math.nan if value is None else value for value in row] for row in rows], float)
+
+    curves = [
+        Curve("Success over solvable layouts", "share of episodes", values("episode/success_solvable"), share=True),
+        Curve("Stages reached", "mean share of stages", values("episode/normalized_stage"), share=True),
+        Curve(f"Bonus ({training.config.bonus_name})", "mean over steps, unscaled", values("bonus/mean")),
+        Curve("Loss of the dynamics models", "negative log-likelihood, nats", values("dynamics/nll")),
+    ]
+    names = [f"seed {seed}" for seed in training.config.all_seeds]
+    title = f"{training.world.name}, bonus {training.config.bonus_name}: how agents learn"
+    save(learning_curves([line["step"] for line in lines], curves, title, names), file)
+    return True
+
+
+def _rate_table(found: Evaluation) -> Table:
+    """Each agent's rates in a column, and those of all together."""
+    title = (
+        f"{found.config.policy} policy after {found.env_steps:,} steps, {found.config.episodes} episodes of each agent"
+    )
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("")
+    shown = found.seeds[:_MOST_SEEDS]
+    columns: list[Mapping[str, Any]] = [found.rates(agent) for agent in range(len(shown))]
+    for seed in shown:
+        table.add_column(f"seed {seed}", justify="right")
+    if len(found.seeds) > 1:
+        table.add_column(f"all {len(found.seeds)}", justify="right")
+        columns.append(found.rates())
+    rows = {
+        "success": "success_rate",
+        "success over solvable layouts": "success_rate_solvable",
+        "layouts that are solvable": "solvable_rate",
+        "stages reached": "normalized_stage",
+    }
+    for name, key in rows.items():
+        table.add_row(name, *(_share(column[key]) for column in columns))
+    for stage in found.stage_names:
+        table.add_row(f"  {stage}", *(_share(column["stages"][stage]) for column in columns))
+    for name, key in {"steps until solved or over": "mean_length", "steps until solved": "mean_length_solved"}.items():
+        table.add_row(name, *("–" if column[key] is None else f"{column[key]:.1f}" for column in columns))
+    return table
+
+
+def _edge_table(found: Evaluation) -> Table:
+    """The edges between entities that were there or were seen, most frequent first; those on their own past as one."""
+    rows = found.entities.rows()
+    others = sorted((row for row in rows if not row.own), key=lambda row: (-row.true, -(row.called or 0)))
+    fired = [row for row in others if row.true or row.called]
+    table = Table(title="edges of the local graphs, all agents together", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("effect <- cause")
+    for name in ("in steps", "in episodes"):
+        table.add_column(name, justify="right")
+    if found.models is not None:
+        for name in ("models see it", "found", "of seen true", "agreement"):
+            table.add_column(name, justify="right")
+    for row in fired[:_MOST_EDGES]:
+        table.add_row(f"{row.dst} <- {row.src}", *_edge_cells(row))
+    table.add_section()
+    own = reduce(add, (row for row in rows if row.own))
+    table.add_row("own past of each", *_edge_cells(own))
+    table.caption, table.caption_justify = _caption(found, others, len(fired)), "left"
+    return table
+
+
+def _caption(found: Evaluation, others: Sequence[Edge], fired: int) -> str:
+    """What the table leaves out, and how models were read."""
+    more = f" {fired - _MOST_EDGES} more are in edges.csv." if fired > _MOST_EDGES else ""
+    never = sum(not edge.true for edge in others)
+    words = f"{never} of {len(others)} edges between different nodes were never there.{more}"
+    if found.models is None:
+        return f"{words} The bonus has no models whose graphs can be read."
+    low, high = min(found.models.thresholds), max(found.models.thresholds)
+    at = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
+    rule = "automatic threshold" if found.config.automatic_threshold else "threshold"
+    return (
+        f"{words} Models see an edge where more than half of {found.models.members} do"
+        f" ({found.models.detector}, {rule} {at})."
+    )
+
+
+def _edge_cells(edge: Edge) -> list[str]:
+    cells = [_share(edge.true_rate), _share(edge.episode_rate)]
+    if edge.called is not None:
+        cells += map(_share, (edge.called_rate, edge.recall, edge.precision, edge.agreement))
+    return cells
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
