@@ -10,20 +10,17 @@ processes run truly side by side; it is started if it is there.
 What each process says is in `OUT/logs`. The same command goes on where one that was stopped left off.
 """
 
-import os
 import shlex
-import shutil
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
+from elden.dynamics.runs import Deadline
 from elden.graphs.registry import DETECTORS
+from elden.studies.processes import Job, run_jobs, sharing
 
 
 @dataclass(frozen=True)
@@ -43,64 +40,40 @@ class Args:
     time_limit_s: float | None = None
     """Stop after so many seconds; what was done is kept."""
 
-    def command(self, table: str, out: Path, *more: str) -> list[str]:
+    def command(self, table: str, out: Path, *more: str) -> tuple[str, ...]:
         """One `elden reproduce`."""
         shared = ["--preset", self.preset, "--worlds", self.world, "--models", str(self.out / "models")]
         command = [sys.executable, "-m", "elden.cli", "reproduce", table, *shared, "--out", str(out)]
-        return [*command, *more, *shlex.split(self.options)]
+        return (*command, *more, *shlex.split(self.options))
 
 
-def trainings(args: Args) -> dict[str, list[str]]:
+def trainings(args: Args) -> list[Job]:
     """A command for each process that trains for Table 1."""
     if "table1" not in args.tables:
-        return {}
+        return []
     # Methods that read the same kind of network are trained by one process, so that none is trained twice.
     jobs: dict[str, list[str]] = {}
     for method, detector in DETECTORS.items():
         jobs.setdefault(type(detector.variant).__name__.lower(), []).append(method)
-    return {
-        name: args.command("table1", args.out / "trainings" / name, "--methods", *methods, "--no-figures")
+    return [
+        Job(name, args.command("table1", args.out / "trainings" / name, "--methods", *methods, "--no-figures"))
         for name, methods in jobs.items()
-    }
+    ]
 
 
-@contextmanager
-def sharing() -> Iterator[None]:
-    """Let processes share the GPU, where that is possible."""
-    control = shutil.which("nvidia-cuda-mps-control")
-    if control is None:
-        yield
-        return
-    ours = subprocess.run([control, "-d"], check=False).returncode == 0  # not if another run has started it already
-    time.sleep(2)
-    try:
-        yield
-    finally:
-        if ours:
-            subprocess.run([control], input=b"quit\n", check=False)
-
-
-def run_all(commands: dict[str, list[str]], logs: Path, deadline_s: float | None) -> list[str]:
+def failures(jobs: Sequence[Job], logs: Path, deadline: Deadline) -> list[str]:
     """Run commands at the same time; the names of those that failed or were stopped."""
-    logs.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    with ExitStack() as files:
-        started = {}
-        for name, command in commands.items():
-            if deadline_s is not None:
-                command = [*command, "--time-limit-s", str(max(1.0, deadline_s - time.monotonic()))]
-            log = files.enter_context((logs / f"{name}.log").open("w"))
-            started[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
-        return [name for name, process in started.items() if process.wait() != 0]
+    codes = run_jobs(jobs, logs, deadline=deadline)
+    return [job.name for job in jobs if codes.get(job.name) != 0]
 
 
 def main(args: Args) -> None:
     """Train at the same time, then make the tables one after the other."""
-    deadline_s = None if args.time_limit_s is None else time.monotonic() + args.time_limit_s
+    deadline, logs = Deadline.after(args.time_limit_s), args.out / "logs"
     with sharing():
-        failed = run_all(trainings(args), args.out / "logs", deadline_s)
+        failed = failures(trainings(args), logs, deadline)
     for table in args.tables:
-        failed = failed or run_all({table: args.command(table, args.out / table)}, args.out / "logs", deadline_s)
+        failed = failed or failures([Job(table, args.command(table, args.out / table))], logs, deadline)
     if failed:
         sys.exit(f"{', '.join(failed)} failed or ran out of time; see {args.out / 'logs'}")
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Protocol, Union, get_args, get_origin, get_ty
 import tyro
 
 from elden.cli.collect import Collect
+from elden.cli.compare import Compare
 from elden.cli.demo import Demo
 from elden.cli.detect import Detect, StudyOptions, as_options
 from elden.cli.errors import UsageError
@@ -44,6 +45,7 @@ COMMANDS: dict[str, type[Command]] = {
     "demo": Demo,
     "train": Train,
     "resume": Resume,
+    "compare": Compare,
     "evaluate": Evaluate,
     "collect": Collect,
     "detect": Detect,

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from elden.viewing.comparison import Line, bonus_curves, running_mean, stage_bars
     from elden.viewing.graphs import episode_strip, graph_heatmap, outcomes, own_past
     from elden.viewing.style import save
     from elden.viewing.tables import (
@@ -29,7 +30,9 @@ _HOMES = {
     "Cell": "tables",
     "EdgeCount": "tables",
     "LambdaPoint": "tables",
+    "Line": "comparison",
     "Table": "tables",
+    "bonus_curves": "comparison",
     "edge_breakdown": "tables",
     "episode_strip": "graphs",
     "format_value": "tables",
@@ -40,15 +43,19 @@ _HOMES = {
     "outcomes": "graphs",
     "own_past": "graphs",
     "rich_table": "tables",
+    "running_mean": "comparison",
     "save": "style",
     "score_histogram": "tables",
+    "stage_bars": "comparison",
 }
 
 __all__ = [
     "Cell",
     "EdgeCount",
     "LambdaPoint",
+    "Line",
     "Table",
+    "bonus_curves",
     "edge_breakdown",
     "episode_strip",
     "format_value",
@@ -59,8 +66,10 @@ __all__ = [
     "outcomes",
     "own_past",
     "rich_table",
+    "running_mean",
     "save",
     "score_histogram",
+    "stage_bars",
 ]
 
 

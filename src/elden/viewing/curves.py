@@ -75,7 +75,7 @@ def learning_curves(
 
 
 def _draw(axes: "matplotlib.axes.Axes", steps: Float[np.ndarray, " time"], curve: Curve, window: int) -> None:
-    lines = _smooth(curve.values, window)
+    lines = smooth(curve.values, window)
     for line in lines.T:
         axes.plot(steps, line, color=style.SKY, lw=0.8)
     some = np.isfinite(lines).any(1)
@@ -95,7 +95,7 @@ def _draw(axes: "matplotlib.axes.Axes", steps: Float[np.ndarray, " time"], curve
     axes.set_title(curve.title, weight="bold")
     axes.set_ylabel(curve.unit)
     axes.set_xlabel("steps of each agent")
-    axes.xaxis.set_major_formatter(_thousands)
+    axes.xaxis.set_major_formatter(thousands)
     axes.set_xlim(0, steps[-1] * 1.08)
     if curve.share:
         axes.set_ylim(-0.03, 1.03)
@@ -104,7 +104,7 @@ def _draw(axes: "matplotlib.axes.Axes", steps: Float[np.ndarray, " time"], curve
     axes.grid(axis="y")
 
 
-def _smooth(values: Float[np.ndarray, "time agent"], window: int) -> Float[np.ndarray, "time agent"]:
+def smooth(values: Float[np.ndarray, "time agent"], window: int) -> Float[np.ndarray, "time agent"]:
     """Means over each number and those before it, without what is not there."""
     known = np.isfinite(values)
     sums, counts = (np.cumsum(part, axis=0) for part in (np.where(known, values, 0.0), known.astype(float)))
@@ -112,7 +112,8 @@ def _smooth(values: Float[np.ndarray, "time agent"], window: int) -> Float[np.nd
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def _thousands(value: float, _: object) -> str:
+def thousands(value: float, _: object) -> str:
+    """Steps as an axis shows them."""
     if value >= 1e6:
         return f"{value / 1e6:g} M"
     return f"{value / 1e3:g} k" if value >= 1e3 else f"{value:g}"

@@ -40,6 +40,12 @@ METHOD_COLORS: Mapping[str, str] = MappingProxyType(
         "attention-mask": PURPLE,
         "intervention": VERMILLION,
         SELF_EDGES_ALONE: GREY,
+        "elden": BLUE,
+        "disagreement": ORANGE,
+        "curiosity": GREEN,
+        "cai": PURPLE,
+        "rnd": SKY,
+        "none": GREY,
     }
 )
 _WORLD_LOOKS: Mapping[str, tuple[str, str]] = MappingProxyType(

@@ -1,0 +1,160 @@
+"""`elden compare`: agents with different bonuses beside each other, as the paper's learning curves have them."""
+
+import json
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from elden.bonuses import BONUSES
+from elden.cli.console import make_console
+from elden.cli.errors import BROKEN, INTERRUPTED, STOPPED, UsageError, check_range
+from elden.cli.worlds import shown_as
+from elden.dynamics.runs import Deadline
+from elden.studies.exploration import COMPARED, Contender, compare, comparison
+from elden.training.presets import TrainingPreset
+from elden.viewing import rich_table
+from elden.worlds.registry import WORLDS, nearest_names
+
+_LINE_EVERY_S = 10.0
+_GRIDS = ("thawing", "carwash", "minecraft")
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Train agents with several bonuses in several worlds, and compare how they learn."""
+
+    worlds: Annotated[tuple[str, ...], tyro.conf.arg(metavar=f"{{{','.join(WORLDS)}}} [...]")] = _GRIDS
+    """In which worlds."""
+    bonuses: Annotated[tuple[str, ...], tyro.conf.arg(metavar=f"{{{','.join(BONUSES)}}} [...]")] = COMPARED
+    """Which bonuses; all have the same agent, the same settings and as many steps."""
+    variants: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=OPTIONS [...]")] = ()
+    """More rows, each with options of `elden train` that make it differ, such as "no gate=--bonus.gate.kind none"."""
+    preset: TrainingPreset = "plus"
+    """The settings of all of them: the paper's, or ours."""
+    seeds: int = 5
+    """Agents of each."""
+    seed: int = 0
+    """Seed of the first."""
+    steps: Annotated[int | None, shown_as("INT", "the preset's")] = None
+    """Steps of each agent."""
+    chunk: int = 1
+    """Rollouts between two returns to the host."""
+    jobs: int = 1
+    """Trainings at the same time. On a GPU several take hardly longer than one; a CPU is busy with one."""
+    time_limit_s: Annotated[float | None, shown_as("SECONDS", "none")] = None
+    """Stop after so many seconds and keep what was done, with exit code 75; the same command then goes on."""
+    out: Annotated[Path | None, shown_as("PATH", "runs/compare-PRESET")] = None
+    """Folder for tables and figures, with a run folder for each training in it."""
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        for option, given, known in (("worlds", self.worlds, WORLDS), ("bonuses", self.bonuses, BONUSES)):
+            for name in given:
+                if name not in known:
+                    raise UsageError(f"--{option} {name} given; {nearest_names(name.lower(), known)}")
+        if not self.worlds or not self.contenders:
+            raise UsageError("nothing to compare: --worlds and one of --bonuses and --variants need a name")
+        names = [contender.name for contender in self.contenders]
+        for option, given in (("worlds", self.worlds), ("bonuses and --variants", tuple(names))):
+            if len(set(given)) < len(given):
+                raise UsageError(f"--{option} name something twice: {', '.join(given)}")
+        check_range("seeds", self.seeds, 1, 1000)
+        check_range("seed", self.seed, 0, 2**31 - 1)
+        check_range("chunk", self.chunk, 1, 1_000_000)
+        check_range("jobs", self.jobs, 1, 1000)
+        for option, value in (("steps", self.steps), ("time-limit-s", self.time_limit_s)):
+            if value is not None:
+                check_range(option, value, 1, 1e12)
+
+    @property
+    def contenders(self) -> tuple[Contender, ...]:
+        """The rows."""
+        return (*map(Contender.bonus, self.bonuses), *map(_variant, self.variants))
+
+    @property
+    def options(self) -> list[str]:
+        """What all trainings are given."""
+        words = ["--preset", self.preset, "--seeds", str(self.seeds), "--seed", str(self.seed)]
+        words += ["--chunk", str(self.chunk)]
+        return words if self.steps is None else [*words, "--steps", str(self.steps)]
+
+    def run(self, command_line: str) -> None:
+        """Train what is not trained yet, and print the tables."""
+        console = make_console()
+        out = Path("runs") / f"compare-{self.preset}" if self.out is None else self.out
+        try:
+            agents, left = compare(
+                self.worlds,
+                self.contenders,
+                out,
+                self.options,
+                at_once=self.jobs,
+                deadline=Deadline.after(self.time_limit_s),
+                look=_Look(console, out),
+                command=command_line,
+            )
+        except KeyboardInterrupt:
+            console.print("interrupted; the same command goes on from what was kept")
+            raise SystemExit(INTERRUPTED) from None
+        for world in dict.fromkeys(each.world for each in agents):
+            console.print(rich_table(comparison([each for each in agents if each.world == world])))
+        broken = [name for name, code in left.items() if code not in (STOPPED, -1)]
+        if broken:
+            console.print(f"failed: {', '.join(broken)}; see {out / 'logs'}")
+            raise SystemExit(BROKEN)
+        if left:
+            console.print(
+                f"the time limit is over; {len(left)} are not finished, and the same command goes on with them"
+            )
+            raise SystemExit(STOPPED)
+        for name in ("table.md", "curves.png", "stages.png"):
+            console.print(str(out / name))
+
+
+def _variant(words: str) -> Contender:
+    name, equals, options = words.partition("=")
+    if not name.strip() or not equals or not options.strip():
+        raise UsageError(
+            f'--variants {words!r} given; write a name and options, such as "no gate=--bonus.gate.kind none"'
+        )
+    return Contender(name.strip(), tuple(shlex.split(options)))
+
+
+class _Look:
+    """Every now and then a line for each training that runs, with the end of its metrics."""
+
+    def __init__(self, console: Console, out: Path) -> None:
+        self.console, self.out = console, out
+        self.said, self.running = time.monotonic(), set[str]()
+
+    def __call__(self, running: Sequence[str]) -> None:
+        for name in self.running - set(running):
+            self.console.print(f"{name}: ended")
+        for name in running:
+            if name not in self.running:
+                self.console.print(f"{name}: begins")
+        self.running = set(running)
+        if time.monotonic() - self.said >= _LINE_EVERY_S:
+            self.said = time.monotonic()
+            for name in running:
+                self.console.print(f"{name}: {_last(self.out / name / 'metrics.jsonl')}")
+
+
+def _last(file: Path) -> str:
+    """Where a training stands, from the last whole line of its metrics."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    for line in reversed(lines[-2:]):
+        try:
+            values = json.loads(line)
+        except ValueError:
+            continue  # not written to its end
+        success = [value for value in values["episode/success_solvable"] if value is not None]
+        mean = f", success {sum(success) / len(success):.2f}" if success else ""
+        return f"step {values['step']:,}{mean}"
+    return "compiling"

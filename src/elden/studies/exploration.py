@@ -1,0 +1,222 @@
+"""The paper's comparison of bonuses: agents in several worlds, which learn by the same algorithm and in as many steps.
+
+Every contender is trained by `elden train` in a process of its own, several at a time where one device can bear it.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from elden.data.folder import write_json, write_text
+from elden.data.plain import plain
+from elden.dynamics.runs import Deadline
+from elden.provenance import provenance
+from elden.studies.processes import Job, run_jobs, sharing
+from elden.studies.results import slug
+from elden.training.run import Training
+from elden.viewing import Line, Table, bonus_curves, format_value, markdown_table, running_mean, save, stage_bars
+
+COMPARED = ("elden", "disagreement", "curiosity", "cai", "none")
+"""The bonuses that the paper compares."""
+
+SOLVED = 0.95
+"""Success over solvable layouts from which on an agent has solved a world."""
+
+_SUCCESS, _STAGES, _STAGE = "episode/success_solvable", "episode/normalized_stage", "stage/"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A row of the comparison.
+
+    Attributes:
+        name: What to call it.
+        options: Words of `elden train` that make it differ from the others.
+    """
+
+    name: str
+    options: tuple[str, ...]
+
+    @classmethod
+    def bonus(cls, name: str) -> "Contender":
+        """A bonus under its own name."""
+        return cls(name, ("--bonus", name))
+
+
+@dataclass(frozen=True)
+class Agents:
+    """How the agents of one contender learnt in one world.
+
+    Attributes:
+        world: The world.
+        contender: Name of the contender.
+        config: All settings of the training.
+        summary: The training's own summary.
+        steps: Steps that each agent had taken at the end of each rollout.
+        success: Success over solvable layouts in each rollout; NaN where no such episode ended.
+        stages: Share of stages reached.
+        by_stage: How often each stage was reached in the last tenth of the training.
+    """
+
+    world: str
+    contender: str
+    config: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    steps: Int[np.ndarray, " time"]
+    success: Float[np.ndarray, "time agent"]
+    stages: Float[np.ndarray, "time agent"]
+    by_stage: Mapping[str, Float[np.ndarray, " agent"]]
+
+    @classmethod
+    def read(cls, folder: Path, contender: str) -> "Agents":
+        """From the folder of a finished training."""
+        training = Training.open(folder)
+        lines = list(training.folder.metrics())
+        steps = np.array([line["step"] for line in lines])
+
+        def values(name: str) -> Float[np.ndarray, "time agent"]:
+            rows = [[np.nan if value is None else value for value in line[name]] for line in lines]
+            return np.array(rows, float)
+
+        last = steps > 0.9 * steps[-1]
+        names = [name for name in lines[0] if name.startswith(_STAGE)]
+        return cls(
+            world=training.world.name,
+            contender=contender,
+            config=plain(training.config),  # type: ignore[arg-type]
+            summary=training.folder.read_summary(),
+            steps=steps,
+            success=values(_SUCCESS),
+            stages=values(_STAGES),
+            by_stage={
+                stage: np.nanmean(values(f"{_STAGE}{stage}")[last], axis=0)
+                for stage in training.world.stage_names
+                if f"{_STAGE}{stage}" in names
+            },
+        )
+
+    @property
+    def final(self) -> Float[np.ndarray, " agent"]:
+        """Success over solvable layouts in the last tenth of the training."""
+        return np.array([seed["success_rate_solvable"] or 0.0 for seed in self.summary["seeds"]])
+
+    def steps_to(self, level: float) -> Float[np.ndarray, " agent"]:
+        """Steps after which the running mean of each agent's success first was at a level; NaN where it never was."""
+        above = running_mean(self.success) >= level
+        return np.where(above.any(0), self.steps[above.argmax(0)], np.nan)
+
+    def numbers(self) -> dict[str, object]:
+        """All that the table shows, and what it is made of."""
+        return {
+            "world": self.world,
+            "contender": self.contender,
+            "success_solvable": self.final,
+            "steps_to_solve": self.steps_to(SOLVED),
+            "stages": dict(self.by_stage),
+            "env_steps": int(self.steps[-1]),
+            "steps_per_s": self.summary["steps_per_s"],
+            "compile_s": self.summary["compile_s"],
+            "wall_s": self.summary["wall_s"],
+            "command": self.summary["command"],
+            "device": self.summary["device"],
+            "date": self.summary["date"],
+            "training": self.config,
+            "curve": {"steps": self.steps, "success_solvable": self.success, "normalized_stage": self.stages},
+        }
+
+
+def compare(
+    worlds: Sequence[str],
+    contenders: Sequence[Contender],
+    out: Path,
+    options: Sequence[str] = (),
+    *,
+    at_once: int = 1,
+    deadline: Deadline = Deadline(),  # noqa: B008 (frozen)
+    look: Callable[[Sequence[str]], None] | None = None,
+    command: str | None = None,
+) -> tuple[list[Agents], dict[str, int]]:
+    """Train every contender in every world, and write tables and figures of those that are finished.
+
+    Args:
+        worlds: The worlds by name.
+        contenders: What to compare.
+        out: Folder for all of it; each training has its own in it. What is finished there is not done again.
+        options: Words of `elden train` that all of them have.
+        at_once: How many are trained at the same time.
+        deadline: When to stop; the same call goes on.
+        look: Called again and again with the names of those that are trained.
+        command: Command line for the records.
+
+    Returns:
+        How those learnt that are finished, and the exit codes of those that failed or were stopped.
+    """
+    folders = {f"{world}-{slug(each.name)}": (world, each) for world in worlds for each in contenders}
+    jobs = [
+        Job(name, tuple(_train(world, out / name, [*options, *each.options])))
+        for name, (world, each) in folders.items()
+        if not _finished(out / name)
+    ]
+    with sharing():
+        codes = run_jobs(jobs, out / "logs", at_once, deadline, look)
+    left = {name: codes.get(name, -1) for name in folders if not _finished(out / name)}
+    agents = [Agents.read(out / name, each.name) for name, (_, each) in folders.items() if _finished(out / name)]
+    if agents:
+        report(agents, out, command)
+    return agents, left
+
+
+def _train(world: str, folder: Path, options: Iterable[str]) -> list[str]:
+    return [sys.executable, "-m", "elden.cli", "train", world, *options, "--out", str(folder)]
+
+
+def _finished(folder: Path) -> bool:
+    return (folder / "summary.json").exists()
+
+
+def report(agents: Sequence[Agents], out: Path, command: str | None = None) -> list[Table]:
+    """Write table.md, table.json, curves.png and stages.png; the tables, one for each world."""
+    worlds = list(dict.fromkeys(each.world for each in agents))
+    tables = [comparison([each for each in agents if each.world == world]) for world in worlds]
+    origin = provenance(command)
+    words = (
+        f"*Solved* counts agents whose success over solvable layouts was at least {SOLVED:.0%} in the last tenth of the"
+        " training; *steps to solve* is the median, over agents that ever were there, of the steps after which the"
+        " running mean of their success was.\n\n"
+        f"Made by `{origin['command']}` on {origin['device']}, {origin['date']}."
+    )
+    write_text(out / "table.md", "\n\n".join([*map(markdown_table, tables), words]) + "\n")
+    write_json(out / "table.json", {"kind": "exploration", "provenance": origin, "rows": [a.numbers() for a in agents]})
+    lines = [Line(a.world, a.contender, a.steps, running_mean(a.success)) for a in agents]
+    save(bonus_curves(lines, "Success over solvable layouts"), out / "curves.png")
+    save(stage_bars({(a.world, a.contender): a.by_stage for a in agents}, "How far agents come"), out / "stages.png")
+    return tables
+
+
+def comparison(agents: Sequence[Agents]) -> Table:
+    """The contenders in one world."""
+    rows = []
+    for each in agents:
+        final, to = each.final, each.steps_to(SOLVED)
+        reached = to[np.isfinite(to)]
+        stages = np.mean(list(each.by_stage.values())) if each.by_stage else float("nan")
+        rows.append(
+            (
+                each.contender,
+                f"{int((final >= SOLVED).sum())} of {len(final)}",
+                format_value(float(final.mean()), digits=2),
+                format_value(float(final.min()), digits=2),
+                f"{np.median(reached):,.0f}" if reached.size else format_value(None),
+                format_value(float(stages), digits=2),
+            )
+        )
+    most = max(each.final.mean() for each in agents)
+    bold = frozenset((place, 2) for place, each in enumerate(agents) if each.final.mean() == most)
+    title = f"{agents[0].world}, {int(agents[0].steps[-1]):,} steps of each agent"
+    columns = ("bonus", "solved", "success, mean", "worst agent", "steps to solve", "stages reached")
+    return Table(title, columns, tuple(rows), bold)
