@@ -72,14 +72,14 @@ class Composite:
         return own
 
     def reward(self, state: CompositeState, steps: Steps) -> tuple[CompositeState, Float[Array, "time env"], Metrics]:
-        """The mix of what the parts pay."""
+        """The mix of what the parts pay; of a metric that several parts have, that of the first is told."""
         rewards, states = [], []
         metrics: Metrics = {}
         for number, part in enumerate(self.parts):
             own, reward, said = part.reward(self.state_of(state, number), steps)
             rewards.append(reward)
             states.append(own.memory if isinstance(own, ModelState) else own)
-            metrics |= said | {f"bonus/{part.name}": jnp.mean(reward)}
+            metrics = said | metrics | {f"bonus/{part.name}": jnp.mean(reward)}
         total = sum((w * r for w, r in zip(self.weights, rewards, strict=True)), start=jnp.zeros_like(rewards[0]))
         if self.mode == "gated":
             total = jnp.where(rewards[0] > 0, total, 0.0)

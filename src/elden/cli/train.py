@@ -36,6 +36,7 @@ _ROWS = {
     "children that count": "bonus/open",
     "dynamics loss": "dynamics/nll",
     "dynamics accuracy": "dynamics/accuracy",
+    "graph density": "graph/density",
     "policy entropy": "policy/entropy",
 }
 """What the live view shows, where it is there."""
