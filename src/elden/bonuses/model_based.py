@@ -6,7 +6,7 @@ computed where all children of a step are closed.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import ClassVar, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,12 @@ class GateConfig:
     between members and prediction is large."""
     level: float = 0.05
     """How large, in nats."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Gate):
+            raise ValueError(f"kind={self.kind!r} given; it must be one of {', '.join(get_args(Gate))}")
+        if not self.level >= 0:
+            raise ValueError(f"level={self.level} given; it must be 0 or more")
 
     def open(self, layout: Layout, outputs: beliefs.Outputs) -> Bool[Array, "child batch"]:
         """The children that count."""

@@ -15,14 +15,12 @@ import csv
 import json
 import math
 import os
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tensorboardX import SummaryWriter
-
 from elden.data.plain import differences, plain
+from elden.data.writers import TensorBoard, Writer
 
 SUMMARY = "summary.json"
 """Name of the file with the results."""
@@ -62,8 +60,7 @@ class RunFolder:
         for name in ("checkpoints", "media", "tables"):
             (path / name).mkdir(exist_ok=True)
         write_json(file, wanted)
-        self._events: SummaryWriter | None = None
-        self._purge: int | None = None
+        self.writers: list[Writer] = [TensorBoard(path / "tb")]
 
     @property
     def finished(self) -> bool:
@@ -86,16 +83,13 @@ class RunFolder:
         return self.path / "tables"
 
     def log(self, step: int, values: Mapping[str, object]) -> None:
-        """Add a line to the metrics, and their numbers to TensorBoard's."""
+        """Add a line to the metrics, and give their numbers to all writers."""
         line = json.dumps(plain({"step": step, **values}), allow_nan=False)
         with (self.path / _METRICS).open("a", encoding="utf-8") as stream:
             stream.write(line + "\n")
-        if self._events is None:
-            # Beside the files of earlier sittings, which TensorBoard reads together.
-            suffix = f".{uuid.uuid4().hex}"
-            self._events = SummaryWriter(str(self.path / "tb"), purge_step=self._purge, filename_suffix=suffix)
-        for name, number in _scalars(values):
-            self._events.add_scalar(name, number, step)
+        numbers = dict(_scalars(values))
+        for writer in self.writers:
+            writer.write(step, numbers)
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of the metrics; one that was cut off is left out."""
@@ -113,13 +107,13 @@ class RunFolder:
         lines = [json.dumps(values) + "\n" for values in self.metrics() if values["step"] <= step]
         if (self.path / _METRICS).exists():
             write_text(self.path / _METRICS, "".join(lines))
-        self._purge = step + 1
+        for writer in self.writers:
+            writer.forget_after(step)
 
     def close(self) -> None:
-        """Wait until everything is written, also what TensorBoard reads."""
-        if self._events is not None:
-            self._events.close()
-            self._events = None
+        """Wait until everything is written, also by the writers."""
+        for writer in self.writers:
+            writer.close()
 
     def read_summary(self) -> dict[str, Any]:
         """The results."""
