@@ -118,9 +118,8 @@ class PresetOptions:
         """The same options with the settings, as defaults, that the preset among these words has for a world."""
         hints = get_type_hints(cls, include_extras=True)
         chosen = value_of("--preset", words)
-        known = (
-            chosen if chosen is not None and chosen in get_args(hints["preset"]) else cls.preset
-        )  # tyro will refuse it
+        # tyro will refuse one that is not there
+        known = chosen if chosen is not None and chosen in get_args(hints["preset"]) else cls.preset
         config = field(default=cls.preset_config(known, world or ""))
         made: type[PresetOptions] = make_dataclass(
             cls.__name__,
