@@ -15,12 +15,25 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from elden.bonuses import BONUSES, AnyBonus, BonusConfig, EnsembleConfig, GateConfig, Space, Steps, beliefs, make_bonus
+from elden.bonuses import (
+    BONUSES,
+    AnyBonus,
+    BonusConfig,
+    EnsembleConfig,
+    FitConfig,
+    GateConfig,
+    Space,
+    Steps,
+    beliefs,
+    make_bonus,
+)
+from elden.bonuses.composite import Composite
 from elden.bonuses.counts import places
 from elden.bonuses.elden import Dependencies, other_edges
 from elden.bonuses.ensemble import chunked
 from elden.bonuses.model_based import ModelBonus, ModelState
 from elden.bonuses.payment import pay
+from elden.bonuses.registry import settings_read
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.likelihood import Batch, encode
 from elden.factors import Continuous, Discrete, Entity, Factors, Variable
@@ -70,6 +83,11 @@ def walk(seed: int, time: int, actions: tuple[int, ...] = (STAY, LEFT, RIGHT, PU
     return Steps(whole[0], whole[1], whole[2], jnp.asarray(ends))
 
 
+def little() -> Steps:
+    """As many steps as others have, but few different ones."""
+    return jax.tree.map(lambda part: jnp.concatenate([part] * 16), walk(0, 8))  # type: ignore[no-any-return]
+
+
 def pulls(time: int = 128) -> Steps:
     """Steps in which the lamp changes."""
     steps = walk(5, time)
@@ -112,8 +130,7 @@ def test_curiosity_is_caught_by_the_television_and_elden_is_not() -> None:
     watching = walk(9, 128, (STAY,))
     # The picture is one of four: no model can do better than a quarter, and it is one of three things.
     assert mean_reward(curious, trained(curious, *lessons), watching) == pytest.approx(0.75 / 3, abs=0.05)
-    little: Steps = jax.tree.map(lambda part: jnp.concatenate([part] * 16), walk(0, 8))
-    before = mean_reward(elden, trained(elden, little), watching)
+    before = mean_reward(elden, trained(elden, little()), watching)
     after = mean_reward(elden, trained(elden, *lessons), watching)
     assert after <= 1e-3 < before
 
@@ -166,8 +183,34 @@ def test_an_unknown_bonus_is_refused_with_the_nearest_one() -> None:
         make_bonus("curiousity", SPACE)
     with pytest.raises(ValueError, match="weights"):
         make_bonus("composite", SPACE, TINY, weights=(1.0,))
-    with pytest.raises(ValueError, match="part of itself"):
+    with pytest.raises(ValueError, match="with 'composite'"):
         make_bonus("composite", SPACE, TINY, parts=("elden", "composite"))
+    with pytest.raises(ValueError, match="cannot disagree"):
+        make_bonus("elden", SPACE, TINY, ensemble=replace(TINY.ensemble, members=1))
+
+
+def test_the_registry_says_which_settings_each_bonus_reads() -> None:
+    """A bonus is another one where a setting that it reads is changed, and the same where one is that it does not."""
+    changes: dict[str, Any] = {
+        "ensemble": replace(TINY.ensemble, chunk=7),
+        "fit": FitConfig(features=3),
+        "gate": GateConfig("votes"),
+        "once": True,
+        "detector": "attention",
+        "threshold": 0.7,
+        "automatic_threshold": True,
+        "measure": "information",
+        "mode": "gated",
+    }
+    for name in BONUSES:
+        read = settings_read(name, replace(TINY, parts=("rnd", "state-count")))
+        for setting, value in changes.items():
+            made = [
+                make_bonus(name, SPACE, TINY, parts=("rnd", "state-count"), **{setting: one})
+                for one in (getattr(TINY, setting), value)
+            ]
+            quiet = setting == "threshold" and name in ("disagreement", "curiosity", "cai")  # kept, but never compared
+            assert (made[0] != made[1]) == (setting in read or quiet), (name, setting)
 
 
 # Payment.
@@ -203,8 +246,8 @@ def test_items_are_paid_once_in_an_episode_also_across_rollouts() -> None:
 # ELDEN against its formula, written out.
 
 
-def slow_elden(bonus: ModelBonus, state: ModelState, steps: Steps) -> np.ndarray:
-    """The definition, transition by transition and member by member."""
+def slow_elden(bonus: ModelBonus, state: ModelState, steps: Steps) -> tuple[np.ndarray, float]:
+    """The definition, transition by transition and member by member, and the share of edges that are there."""
     layout, seen = bonus.layout, steps.transitions()
     batch = encode(layout, seen.obs, seen.action, seen.next_obs)
     reference = bonus.ensemble.reference(state.ensemble)
@@ -216,20 +259,24 @@ def slow_elden(bonus: ModelBonus, state: ModelState, steps: Steps) -> np.ndarray
         outputs.append(bonus.ensemble.outputs(jax.tree.map(lambda leaf: leaf[None], model), batch)[0])
     variance = np.var(np.stack(graphs).astype(np.float64), axis=0, ddof=1)
     is_open = np.asarray(bonus.gate.open(layout, jnp.stack(outputs))).T
-    return np.asarray((variance * is_open[..., None]).mean((1, 2)).reshape(steps.done.shape))
+    rewards = (variance * is_open[..., None]).mean((1, 2)).reshape(steps.done.shape)
+    return np.asarray(rewards), float(np.stack(graphs)[:, is_open.any(1)].mean())
 
 
 def test_elden_is_its_formula_whatever_the_gate() -> None:
-    config = replace(TINY, threshold=0.05, ensemble=replace(TINY.ensemble, updates=30))
-    state = trained(make_bonus("elden", SPACE, config), walk(0, 16))
+    config = replace(gated(), threshold=0.05)
+    state = trained(make_bonus("elden", SPACE, gated()), little())
+    state = replace(state, memory=replace(state.memory, threshold=jnp.float32(0.05)))  # type: ignore[type-var, attr-defined]
     assert isinstance(state, ModelState)
     steps = walk(3, 11)  # 88 transitions, which chunks of 64 do not divide
     means = []
     for kind in ("none", "votes", "information"):
         bonus = make_bonus("elden", SPACE, config, gate=GateConfig(kind))
         assert isinstance(bonus, ModelBonus)
-        _, rewards, _ = jax.jit(bonus.reward)(state, steps)
-        np.testing.assert_allclose(rewards, slow_elden(bonus, state, steps), atol=1e-6)
+        _, rewards, said = jax.jit(bonus.reward)(state, steps)
+        expected, density = slow_elden(bonus, state, steps)
+        np.testing.assert_allclose(rewards, expected, atol=1e-6)
+        assert float(said["graph/density"]) == pytest.approx(density, abs=1e-6)
         means.append(float(rewards.mean()))
     assert means[0] > means[1] > 0
     assert means[0] > means[2] > 0
@@ -305,15 +352,27 @@ def test_a_threshold_follows_the_models() -> None:
 
 def test_parts_of_a_mix_share_their_models() -> None:
     mix = make_bonus("composite", SPACE, gated(), parts=("elden", "curiosity", "rnd"), weights=(1.0, 0.5, 0.0))
+    assert isinstance(mix, Composite)
     state = trained(mix)
     assert len(state.ensembles) == 1  # type: ignore[attr-defined]
-    steps = walk(2, 8)
-    parts = [compiled(mix.parts[i])[1](mix.state_of(state, i), steps)[1] for i in range(3)]  # type: ignore[attr-defined]
-    _, total, _ = compiled(mix)[1](state, steps)
+    steps = walk(2, 128)
+    parts = [compiled(mix.parts[i])[1](mix.state_of(state, i), steps)[1] for i in range(3)]  # type: ignore[arg-type]
+    _, total, said = compiled(mix)[1](state, steps)
     np.testing.assert_allclose(total, parts[0] + 0.5 * parts[1], rtol=1e-5)
-    only = replace(mix, mode="gated")  # type: ignore[type-var]
-    _, total, _ = compiled(only)[1](state, steps)
-    np.testing.assert_allclose(total, np.where(parts[0] > 0, parts[0] + 0.5 * parts[1], 0.0), rtol=1e-5)
+    assert 0 <= float(said["graph/density"]) <= 1
+    only = replace(mix, mode="gated").mixed(parts)
+    np.testing.assert_allclose(only, np.where(parts[0] > 0, parts[0] + 0.5 * parts[1], 0.0), rtol=1e-5)
+
+
+def test_where_no_graph_is_read_there_is_no_density() -> None:
+    bonus = make_bonus("elden", SPACE, gated())
+    assert isinstance(bonus, ModelBonus)
+    state = trained(bonus)
+    same = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:1], leaf.shape), state.ensemble.train.model)  # type: ignore[attr-defined]
+    agreed = replace(state.ensemble, train=replace(state.ensemble.train, model=same))  # type: ignore[attr-defined]
+    _, rewards, said = compiled(bonus)[1](ModelState(agreed, state.memory), walk(9, 128, (STAY,)))  # type: ignore[attr-defined]
+    assert float(said["bonus/open"]) == float(jnp.abs(rewards).max()) == 0.0
+    assert bool(jnp.isnan(said["graph/density"]))
 
 
 def test_pieces_cover_everything() -> None:

@@ -163,13 +163,13 @@ def test_seeds_side_by_side_are_those_one_by_one() -> None:
 
 
 class Broken(Nothing):
-    """Pays something that is not a number from the third rollout on."""
+    """Pays something that is not a number from the second rollout on that is paid for."""
 
     def init(self, key: Key[Array, ""], num_envs: int) -> Any:
         return jnp.int32(0)
 
     def reward(self, state: Any, steps: Steps) -> tuple[Any, Float[Array, "time env"], Any]:
-        rewards = jnp.where(state >= 2, jnp.nan, 0.0) * jnp.ones(steps.done.shape)
+        rewards = jnp.where(state >= 1, jnp.nan, 0.0) * jnp.ones(steps.done.shape)
         return state + 1, rewards, {"bonus/mean": jnp.mean(rewards)}
 
     def update(self, state: Any, key: Key[Array, ""], steps: Steps) -> tuple[Any, Any]:

@@ -39,12 +39,13 @@ class OtherRunError(RunFolderError):
 class RunFolder:
     """A run's folder."""
 
-    def __init__(self, path: Path, config: Mapping[str, object]) -> None:
+    def __init__(self, path: Path, config: Mapping[str, object], advice: str = "") -> None:
         """Open the folder of a run, which is made where it does not exist.
 
         Args:
             path: The folder. It may hold an earlier, even unfinished, run with the same settings, which then goes on.
             config: Everything that decides the results.
+            advice: What else to say of another folder, where this one is refused.
 
         Raises:
             OtherRunError: The folder holds a run with other settings.
@@ -53,7 +54,7 @@ class RunFolder:
         self.path = path
         wanted = plain(config)
         file = path / _CONFIG
-        check_same(path, config)
+        check_same(path, config, advice)
         if not file.exists() and path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise RunFolderError(f"{path} holds something else than a run; choose a new or an empty folder")
         path.mkdir(parents=True, exist_ok=True)
@@ -176,7 +177,7 @@ def read_config(path: Path) -> dict[str, Any]:
     return found
 
 
-def check_same(path: Path, config: Mapping[str, object]) -> None:
+def check_same(path: Path, config: Mapping[str, object], advice: str = "") -> None:
     """Refuse a folder that holds a run with other settings than these, which may be a part of all.
 
     Raises:
@@ -189,6 +190,5 @@ def check_same(path: Path, config: Mapping[str, object]) -> None:
         found = {name: found.get(name) for name in wanted}
     if changed := differences(found, wanted):
         raise OtherRunError(
-            f"{path} holds another run ({changed}); choose another folder (--out), which can share its models"
-            f" (--models {path / 'checkpoints'}), or remove this one"
+            f"{path} holds another run ({changed}); choose another folder (--out){advice}, or remove this one"
         )
