@@ -15,17 +15,29 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from elden.bonuses import BONUSES, AnyBonus, BonusConfig, EnsembleConfig, GateConfig, Space, Steps, beliefs, make_bonus
+from elden.bonuses import (
+    BONUSES,
+    AnyBonus,
+    BonusConfig,
+    EnsembleConfig,
+    FitConfig,
+    GateConfig,
+    Space,
+    Steps,
+    beliefs,
+    make_bonus,
+)
+from elden.bonuses.composite import Composite, CompositeState
 from elden.bonuses.counts import places
-from elden.bonuses.elden import Dependencies, change_threshold, other_edges
+from elden.bonuses.elden import Dependencies, other_edges
 from elden.bonuses.ensemble import chunked
 from elden.bonuses.model_based import ModelBonus, ModelState
 from elden.bonuses.payment import pay
+from elden.bonuses.registry import settings_read
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.likelihood import Batch, encode
 from elden.factors import Continuous, Discrete, Entity, Factors, Variable
 from elden.graphs.gradient import Gradient
-from elden.graphs.thresholds import change_threshold as slow_change_threshold
 
 STAY, LEFT, RIGHT, PULL = range(4)
 SPACE = Space(
@@ -71,6 +83,11 @@ def walk(seed: int, time: int, actions: tuple[int, ...] = (STAY, LEFT, RIGHT, PU
     return Steps(whole[0], whole[1], whole[2], jnp.asarray(ends))
 
 
+def little() -> Steps:
+    """As many steps as others have, but few different ones."""
+    return jax.tree.map(lambda part: jnp.concatenate([part] * 16), walk(0, 8))  # type: ignore[no-any-return]
+
+
 def pulls(time: int = 128) -> Steps:
     """Steps in which the lamp changes."""
     steps = walk(5, time)
@@ -94,6 +111,14 @@ def trained(bonus: AnyBonus, *lessons: Steps) -> object:
     return state
 
 
+@lru_cache
+def ignorant() -> ModelState:
+    """Models of elden that know little, and disagree about much."""
+    state = trained(make_bonus("elden", SPACE, gated()), little())
+    assert isinstance(state, ModelState)
+    return state
+
+
 def mean_reward(bonus: AnyBonus, state: object, steps: Steps) -> float:
     _, rewards, _ = compiled(bonus)[1](state, steps)
     assert rewards.shape == steps.done.shape
@@ -113,8 +138,7 @@ def test_curiosity_is_caught_by_the_television_and_elden_is_not() -> None:
     watching = walk(9, 128, (STAY,))
     # The picture is one of four: no model can do better than a quarter, and it is one of three things.
     assert mean_reward(curious, trained(curious, *lessons), watching) == pytest.approx(0.75 / 3, abs=0.05)
-    little: Steps = jax.tree.map(lambda part: jnp.concatenate([part] * 16), walk(0, 8))
-    before = mean_reward(elden, trained(elden, little), watching)
+    before = mean_reward(elden, ignorant(), watching)
     after = mean_reward(elden, trained(elden, *lessons), watching)
     assert after <= 1e-3 < before
 
@@ -167,8 +191,34 @@ def test_an_unknown_bonus_is_refused_with_the_nearest_one() -> None:
         make_bonus("curiousity", SPACE)
     with pytest.raises(ValueError, match="weights"):
         make_bonus("composite", SPACE, TINY, weights=(1.0,))
-    with pytest.raises(ValueError, match="part of itself"):
+    with pytest.raises(ValueError, match="with 'composite'"):
         make_bonus("composite", SPACE, TINY, parts=("elden", "composite"))
+    with pytest.raises(ValueError, match="cannot disagree"):
+        make_bonus("elden", SPACE, TINY, ensemble=replace(TINY.ensemble, members=1))
+
+
+def test_the_registry_says_which_settings_each_bonus_reads() -> None:
+    """A bonus is another one where a setting that it reads is changed, and the same where one is that it does not."""
+    changes: dict[str, Any] = {
+        "ensemble": replace(TINY.ensemble, chunk=7),
+        "fit": FitConfig(features=3),
+        "gate": GateConfig("votes"),
+        "once": True,
+        "detector": "attention",
+        "threshold": 0.7,
+        "automatic_threshold": True,
+        "measure": "information",
+        "mode": "gated",
+    }
+    for name in BONUSES:
+        read = settings_read(name, replace(TINY, parts=("rnd", "state-count")))
+        for setting, value in changes.items():
+            made = [
+                make_bonus(name, SPACE, TINY, parts=("rnd", "state-count"), **{setting: one})
+                for one in (getattr(TINY, setting), value)
+            ]
+            quiet = setting == "threshold" and name in ("disagreement", "curiosity", "cai")  # kept, but never compared
+            assert (made[0] != made[1]) == (setting in read or quiet), (name, setting)
 
 
 # Payment.
@@ -204,33 +254,37 @@ def test_items_are_paid_once_in_an_episode_also_across_rollouts() -> None:
 # ELDEN against its formula, written out.
 
 
-def slow_elden(bonus: ModelBonus, state: ModelState, steps: Steps) -> np.ndarray:
-    """The definition, transition by transition and member by member."""
+def slow_graphs(bonus: ModelBonus, state: ModelState, steps: Steps) -> tuple[np.ndarray, beliefs.Outputs]:
+    """Each member's graph of each transition, and its prediction, member by member."""
     layout, seen = bonus.layout, steps.transitions()
     batch = encode(layout, seen.obs, seen.action, seen.next_obs)
     reference = bonus.ensemble.reference(state.ensemble)
+    score, predict = jax.jit(Gradient().scores, static_argnums=0), jax.jit(bonus.ensemble.outputs)
     graphs, outputs = [], []
-    gradient = jax.jit(Gradient().scores, static_argnums=0)
     for member in range(TINY.ensemble.members):
         model = jax.tree.map(lambda leaf, m=member: leaf[m], state.ensemble.models)
-        graphs.append(np.asarray(gradient(layout, model, batch, reference)) >= bonus.threshold)
-        outputs.append(bonus.ensemble.outputs(jax.tree.map(lambda leaf: leaf[None], model), batch)[0])
-    variance = np.var(np.stack(graphs).astype(np.float64), axis=0, ddof=1)
-    is_open = np.asarray(bonus.gate.open(layout, jnp.stack(outputs))).T
-    return np.asarray((variance * is_open[..., None]).mean((1, 2)).reshape(steps.done.shape))
+        graphs.append(np.asarray(score(layout, model, batch, reference)) >= bonus.threshold)
+        outputs.append(predict(jax.tree.map(lambda leaf: leaf[None], model), batch)[0])
+    return np.stack(graphs), jnp.stack(outputs)
 
 
 def test_elden_is_its_formula_whatever_the_gate() -> None:
-    config = replace(TINY, threshold=0.05, ensemble=replace(TINY.ensemble, updates=30))
-    state = trained(make_bonus("elden", SPACE, config), walk(0, 16))
-    assert isinstance(state, ModelState)
+    config = replace(gated(), threshold=0.05)
+    state = ignorant()
+    state = replace(state, memory=replace(state.memory, threshold=jnp.float32(0.05)))
     steps = walk(3, 11)  # 88 transitions, which chunks of 64 do not divide
+    bonuses = [make_bonus("elden", SPACE, config, gate=GateConfig(kind)) for kind in ("none", "votes", "information")]
+    assert isinstance(bonuses[0], ModelBonus)
+    graphs, outputs = slow_graphs(bonuses[0], state, steps)
+    variance = np.var(graphs.astype(np.float64), axis=0, ddof=1)
     means = []
-    for kind in ("none", "votes", "information"):
-        bonus = make_bonus("elden", SPACE, config, gate=GateConfig(kind))
+    for bonus in bonuses:
         assert isinstance(bonus, ModelBonus)
-        _, rewards, _ = jax.jit(bonus.reward)(state, steps)
-        np.testing.assert_allclose(rewards, slow_elden(bonus, state, steps), atol=1e-6)
+        is_open = np.asarray(bonus.gate.open(bonus.layout, outputs)).T
+        _, rewards, said = jax.jit(bonus.reward)(state, steps)
+        expected = (variance * is_open[..., None]).mean((1, 2)).reshape(steps.done.shape)
+        np.testing.assert_allclose(rewards, expected, atol=1e-6)
+        assert float(said["graph/density"]) == pytest.approx(graphs[:, is_open.any(1)].mean(), abs=1e-6)
         means.append(float(rewards.mean()))
     assert means[0] > means[1] > 0
     assert means[0] > means[2] > 0
@@ -289,16 +343,9 @@ def test_information_of_continuous_variables_is_that_of_their_means() -> None:
 # Small parts.
 
 
-def test_the_automatic_threshold_is_that_of_the_study() -> None:
-    layout, rng = SPACE.layout(TINY.ensemble.network), np.random.default_rng(0)
-    steps = walk(0, 16).transitions()
-    batch = encode(layout, steps.obs, steps.action, steps.next_obs)
-    changed = np.asarray(steps.obs != steps.next_obs)
-    mask = other_edges(layout, Gradient())
+def test_own_edges_and_those_of_the_rest() -> None:
+    mask = other_edges(SPACE.layout(TINY.ensemble.network), Gradient())
     assert mask.tolist() == [[False, True, True, True], [True, False, True, True], [True, True, False, True]]
-    scores = rng.random((len(changed), 3, 4)).astype(np.float32).round(2) + 0.3 * changed[:, :, None]
-    ours = change_threshold(layout, Gradient(), jnp.asarray(scores, jnp.float32), batch)
-    assert float(ours) == pytest.approx(slow_change_threshold(scores.astype(np.float32), changed, mask))
 
 
 def test_a_threshold_follows_the_models() -> None:
@@ -313,15 +360,30 @@ def test_a_threshold_follows_the_models() -> None:
 
 def test_parts_of_a_mix_share_their_models() -> None:
     mix = make_bonus("composite", SPACE, gated(), parts=("elden", "curiosity", "rnd"), weights=(1.0, 0.5, 0.0))
-    state = trained(mix)
-    assert len(state.ensembles) == 1  # type: ignore[attr-defined]
-    steps = walk(2, 8)
-    parts = [compiled(mix.parts[i])[1](mix.state_of(state, i), steps)[1] for i in range(3)]  # type: ignore[attr-defined]
-    _, total, _ = compiled(mix)[1](state, steps)
+    assert isinstance(mix, Composite)
+    start = trained(mix)
+    assert isinstance(start, CompositeState)
+    assert len(start.ensembles) == 1
+    state = replace(start, ensembles=(ignorant().ensemble,))
+    steps = walk(2, 128)
+    parts = [compiled(mix.parts[i])[1](mix.state_of(state, i), steps)[1] for i in range(3)]
+    assert 0 < float((parts[0] > 0).mean()) < 1
+    _, total, said = compiled(mix)[1](state, steps)
     np.testing.assert_allclose(total, parts[0] + 0.5 * parts[1], rtol=1e-5)
-    only = replace(mix, mode="gated")  # type: ignore[type-var]
-    _, total, _ = compiled(only)[1](state, steps)
-    np.testing.assert_allclose(total, np.where(parts[0] > 0, parts[0] + 0.5 * parts[1], 0.0), rtol=1e-5)
+    assert 0 < float(said["graph/density"]) < 1
+    only = replace(mix, mode="gated").mixed(parts)
+    np.testing.assert_allclose(only, np.where(parts[0] > 0, parts[0] + 0.5 * parts[1], 0.0), rtol=1e-5)
+
+
+def test_where_no_graph_is_read_there_is_no_density() -> None:
+    bonus = make_bonus("elden", SPACE, gated())
+    assert isinstance(bonus, ModelBonus)
+    state = trained(bonus)
+    same = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:1], leaf.shape), state.ensemble.train.model)  # type: ignore[attr-defined]
+    agreed = replace(state.ensemble, train=replace(state.ensemble.train, model=same))  # type: ignore[attr-defined]
+    _, rewards, said = compiled(bonus)[1](ModelState(agreed, state.memory), walk(9, 128, (STAY,)))  # type: ignore[attr-defined]
+    assert float(said["bonus/open"]) == float(jnp.abs(rewards).max()) == 0.0
+    assert bool(jnp.isnan(said["graph/density"]))
 
 
 def test_pieces_cover_everything() -> None:

@@ -29,9 +29,9 @@ from elden.cli.episodes import Episode
 from elden.cli.errors import UsageError
 from elden.cli.film import Film, play_episode
 from elden.cli.keys import COMMAND_KEYS, assign_keys, keys_in
+from elden.cli.options import option_flags
 from elden.cli.play import Play
 from elden.cli.terminal import character_mode, read_keys
-from elden.cli.worlds import option_flags
 from elden.factors import ACTION, Discrete, Entity, Factors, Variable
 from elden.worlds.base import World, WorldOptionError
 from elden.worlds.registry import WORLDS, make

@@ -14,8 +14,8 @@ from elden.cli import main
 from elden.cli.arguments import parse
 from elden.cli.console import make_console
 from elden.cli.detect import Detect, study_progress
+from elden.cli.options import option_flags
 from elden.cli.reproduce import Reproduce
-from elden.cli.worlds import option_flags
 from elden.data import CollectConfig, DamagedDataError, collect
 from elden.data.folder import OtherRunError
 from elden.dynamics.config import TrainConfig

@@ -2,8 +2,16 @@
 
 import errno
 import json
-from dataclasses import replace
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -17,18 +25,23 @@ from elden.agents import PpoConfig
 from elden.bonuses import BonusConfig, EnsembleConfig, GateConfig, Steps
 from elden.bonuses.nothing import Nothing
 from elden.cli import main
+from elden.cli.arguments import parse
+from elden.cli.options import options_of
+from elden.cli.train import Train
 from elden.data import DamagedDataError, slots
 from elden.data.folder import OtherRunError, RunFolderError
+from elden.data.plain import leaves
 from elden.data.slots import Slots
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.loop import Loop, LoopState
 from elden.training.presets import training_preset
-from elden.training.run import NotFiniteError, Training
+from elden.training.run import NotFiniteError, Training, _init, _program
 from elden.training.scale import Scale
 
 WORLD = elden.make("thawing", max_steps=5)
+STEPS = 4 * 6 * 40
 TINY = TrainingConfig(
     bonus=BonusConfig(
         ensemble=EnsembleConfig(
@@ -39,14 +52,26 @@ TINY = TrainingConfig(
             updates=2,
             chunk=16,
         ),
-        gate=GateConfig("information"),
+        gate=GateConfig("information", level=0.001),
         once=True,
         threshold=0.1,
     ),
     ppo=PpoConfig(minibatch_size=8, epochs=2, hidden=(8,)),
-    loop=LoopConfig(num_envs=4, rollout=6, steps=4 * 6 * 4, warmup_steps=24),
+    loop=LoopConfig(num_envs=4, rollout=6, steps=STEPS, warmup_steps=24),
     seeds=2,
 )
+LOOP: Loop[Any] = Loop.of(WORLD, TINY)
+WORDS = (
+    *("train", "thawing", "--max-steps", "5", "--seeds", "2", "--loop.num-envs", "4", "--loop.rollout", "6"),
+    *("--steps", str(STEPS), "--loop.warmup-steps", "24", "--ppo.minibatch-size", "8", "--ppo.epochs", "2"),
+    *("--ppo.hidden", "8", "--ppo.learning-rate", "3e-4", "--bonus.gate.level", "0.001", "--bonus.threshold", "0.1"),
+    *("--bonus.ensemble.members", "2", "--bonus.ensemble.capacity", "64", "--bonus.ensemble.updates", "2"),
+    *("--bonus.ensemble.chunk", "16", "--bonus.ensemble.train.batch-size", "8"),
+    *("--bonus.ensemble.train.learning-rate", "3e-4", "--bonus.ensemble.network.features", "8"),
+    *("--bonus.ensemble.network.mlp", "8", "--bonus.ensemble.network.heads", "1"),
+    *("--bonus.ensemble.network.head-size", "4"),
+)
+"""The command line of the same training."""
 
 
 def assert_equal(one: object, other: object) -> None:
@@ -69,14 +94,14 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
 def test_a_training_leaves_what_a_run_folder_holds(whole: tuple[LoopState[Any], Path]) -> None:
     _, folder = whole
     lines = lines_of(folder)
-    assert [line["step"] for line in lines] == [24, 48, 72, 96]
+    assert [line["step"] for line in lines] == list(range(24, STEPS + 1, 24))
     assert all(len(line["episode/success"]) == 2 for line in lines)
     summary = json.loads((folder / "summary.json").read_text())
-    assert summary["env_steps"] == 96
+    assert summary["env_steps"] == STEPS
     assert summary["command"] == "test"
     assert [seed["seed"] for seed in summary["seeds"]] == [0, 1]
     assert all(0 <= seed["normalized_stage"] <= 1 for seed in summary["seeds"])
-    assert summary["steps_per_s"] == pytest.approx(2 * 96 / summary["wall_s"])
+    assert summary["steps_per_s"] == pytest.approx(2 * STEPS / summary["wall_s"])
     assert (folder / "tb").is_dir()
     assert json.loads((folder / "config.json").read_text())["training"]["loop"]["rollout"] == 6
 
@@ -84,18 +109,14 @@ def test_a_training_leaves_what_a_run_folder_holds(whole: tuple[LoopState[Any], 
 def test_a_training_that_is_stopped_goes_on_as_if_it_had_not_been(
     whole: tuple[LoopState[Any], Path], tmp_path: Path
 ) -> None:
-    folder, sittings = tmp_path / "run", 0
-    while True:
-        training = Training(WORLD, TINY, folder, chunk=1 + sittings, deadline=Deadline.after(0))
-        try:
-            state = training.run()
-            break
-        except OutOfTimeError:
-            sittings += 1
-            # As a killed process leaves it: lines of steps whose state was never kept, the last one cut off.
-            with (folder / "metrics.jsonl").open("a") as stream:
-                stream.write('{"step": 1000, "episode/success": [1.0, 1.0]}\n{"step": 10')
-    assert sittings == 2
+    folder = tmp_path / "run"
+    for _ in range(2):
+        with pytest.raises(OutOfTimeError):
+            Training(WORLD, TINY, folder, deadline=Deadline.after(0)).run()
+        # As a killed process leaves it: lines of steps whose state was never kept, the last one cut off.
+        with (folder / "metrics.jsonl").open("a") as stream:
+            stream.write('{"step": 1000, "episode/success": [1.0, 1.0]}\n{"step": 10')
+    state = Training(WORLD, TINY, folder).run()
     assert_equal(state, whole[0])
     assert lines_of(folder) == lines_of(whole[1])
 
@@ -120,10 +141,21 @@ def test_another_training_is_refused(whole: tuple[LoopState[Any], Path]) -> None
         Training(WORLD, replace(TINY, seed=7), whole[1])
 
 
-def test_seeds_side_by_side_are_those_one_by_one(whole: tuple[LoopState[Any], Path], tmp_path: Path) -> None:
+@lru_cache
+def after(iterations: int, seeds: int = 2, seed: int = 0) -> tuple[LoopState[Any], dict[str, Any]]:
+    """The state of the same training after some iterations, and what the last one told."""
+    keys = jax.vmap(jax.random.key)(jnp.arange(seed, seed + seeds, dtype=jnp.uint32))
+    if not iterations:
+        return _init(LOOP)(keys), {}
+    state, _ = after(iterations - 1, seeds, seed)
+    program, _ = _program(LOOP, 1, seeds).ready(state, keys)
+    state, told = program(state, keys, jnp.int32(iterations - 1))
+    return state, {name: np.asarray(values[0]) for name, values in told.items()}
+
+
+def test_seeds_side_by_side_are_those_one_by_one() -> None:
     envs = TINY.loop.num_envs
-    alone = Training(WORLD, replace(TINY, seeds=1, seed=1), tmp_path / "run").run()
-    together, _ = whole
+    (alone, _), (together, _) = after(4, seeds=1, seed=1), after(4)
     assert_equal(alone.worlds.values, together.worlds.values[envs:])
     ours, theirs = (jax.tree.leaves((state.policy.network, state.bonus)) for state in (alone, together))
     for left, right in zip(ours, theirs, strict=True):
@@ -131,13 +163,13 @@ def test_seeds_side_by_side_are_those_one_by_one(whole: tuple[LoopState[Any], Pa
 
 
 class Broken(Nothing):
-    """Pays something that is not a number from the third rollout on."""
+    """Pays something that is not a number from the second rollout on that is paid for."""
 
     def init(self, key: Key[Array, ""], num_envs: int) -> Any:
         return jnp.int32(0)
 
     def reward(self, state: Any, steps: Steps) -> tuple[Any, Float[Array, "time env"], Any]:
-        rewards = jnp.where(state >= 2, jnp.nan, 0.0) * jnp.ones(steps.done.shape)
+        rewards = jnp.where(state >= 1, jnp.nan, 0.0) * jnp.ones(steps.done.shape)
         return state + 1, rewards, {"bonus/mean": jnp.mean(rewards)}
 
     def update(self, state: Any, key: Key[Array, ""], steps: Steps) -> tuple[Any, Any]:
@@ -188,29 +220,53 @@ def test_only_the_newest_states_are_kept(tmp_path: Path) -> None:
 # The command line.
 
 
-@pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let both presets be small."""
-    monkeypatch.setattr("elden.cli.train.training_preset", lambda preset, world, bonus: replace(TINY, bonus_name=bonus))
-
-
-@pytest.mark.usefixtures("tiny")
 def test_a_training_from_the_command_line_stops_and_goes_on(
     whole: tuple[LoopState[Any], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = str(tmp_path / "run")
-    words = ["train", "thawing", "--max-steps", "5", "--seeds", "2", "--out", out]
+    words = [*WORDS, "--out", out]
     assert main([*words, "--time-limit-s", "0"]) == 75
-    assert "after 1 of 4 iterations; what was done is kept" in " ".join(capsys.readouterr().out.split())
+    assert "after 1 of 40 iterations; what was done is kept" in " ".join(capsys.readouterr().out.split())
     assert main(["resume", out]) == 0
-    said = capsys.readouterr().out
-    assert "step 96 of 96" in said
+    said = " ".join(capsys.readouterr().out.split())
+    assert "step 960 of 960" in said
+    for shown in ("steps/s", "s left", "success", "stages reached", "intrinsic reward", "dynamics loss"):
+        assert shown in said
+    assert "dynamics accuracy" in said
+    assert "graph density" in said
     assert "first success at step" in said
     assert lines_of(tmp_path / "run") == lines_of(whole[1])
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config == json.loads((whole[1] / "config.json").read_text())
     assert main(words) == 0
     assert "nothing is left to train" in " ".join(capsys.readouterr().out.split())
     assert main([*words, "--seed", "3"]) == 2
     assert "holds another run" in capsys.readouterr().err
+
+
+def test_a_training_that_is_killed_goes_on_as_if_it_had_not_been(
+    whole: tuple[LoopState[Any], Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    quick = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "2", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    command = [sys.executable, "-m", "elden.cli", *WORDS, "--save-every-s", "0", "--out", str(out)]
+    with (tmp_path / "said").open("wb") as said:
+        process = subprocess.Popen(command, env=os.environ | quick, stdout=said, stderr=said)
+    try:
+        while not (out / "checkpoints" / "000000003").exists():
+            assert process.poll() is None, (tmp_path / "said").read_text()
+            time.sleep(0.005)
+    finally:
+        process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert not (out / "summary.json").exists()
+    assert 3 <= len(lines_of(out)) < 40
+    assert main(["resume", str(out)]) == 0
+    assert lines_of(out) == lines_of(whole[1])
+    kept = Slots(out / "checkpoints", {}).restore(whole[0])
+    assert kept is not None
+    assert kept.number == 40
+    assert_equal(kept.tree, whole[0])
 
 
 @pytest.mark.parametrize(
@@ -218,8 +274,18 @@ def test_a_training_from_the_command_line_stops_and_goes_on(
     [
         (("train", "thawing", "--bonus", "eldn"), "no bonus 'eldn'; did you mean 'elden'"),
         (("train",), "elden train needs a world"),
-        (("train", "thawing", "--seeds", "0"), "--seeds 0 given; it takes 1 to 1000"),
+        (("train", "thawing", "--seeds", "0"), "--seeds 0 given; at least 1 agent is trained"),
         (("train", "thawing", "--steps", "0"), "--steps 0 given"),
+        (("train", "thawing", "--loop.num-envs", "0"), "--loop.num-envs 0 given; it must be 1 or more"),
+        (("train", "thawing", "--ppo.hidden", "8", "0"), "--ppo.hidden (8, 0) given"),
+        (("train", "thawing", "--bonus.gate.kind", "vote"), "invalid choice 'vote' for argument '--bonus.gate.kind'"),
+        (("train", "thawing", "--bonus.ensemble.members", "1"), "--bonus.ensemble.members 1 given; one member alone"),
+        (("train", "thawing", "--bonus.ensemble.network.mlp", "8"), "--bonus.ensemble.network.mlp (8,) ends with 8"),
+        (("train", "thawing", "--bonus.detector", "gradien"), "--bonus.detector 'gradien' given; did you mean"),
+        (("train", "thawing", "--bonus.fit.updates", "3"), "--bonus.fit.updates given, but the bonus 'elden' does not"),
+        (("train", "thawing", "--bonus", "rnd", "--no-bonus.once"), "--bonus.once given, but the bonus 'rnd' does not"),
+        (("train", "thawing", "--preset", "paper", "--bonus.gate.level", "1"), "--bonus.gate.kind votes does not"),
+        (("train", "thawing", "--ppo.entrop", "1"), "has no option '--ppo.entrop'; did you mean '--ppo.entropy'"),
         (("resume",), "elden resume needs the folder of a run"),
         (("resume", "nowhere"), "nowhere holds no run: it has no config.json"),
     ],
@@ -233,6 +299,100 @@ def test_mistakes_on_the_command_line_are_answered_with_a_line(
     assert said.count("\n") == 1
 
 
+def config_of(*words: str) -> TrainingConfig:
+    command = parse(["train", *words])
+    assert isinstance(command, Train)
+    return command.config
+
+
+def test_every_setting_of_a_training_is_an_option_over_the_preset_of_the_world() -> None:
+    command = parse(WORDS)
+    assert isinstance(command, Train)
+    assert (command.config, command.world) == (TINY, WORLD)
+    settings = {f"config.{name}" for name in leaves(asdict(TINY))}
+    assert settings <= {option.setting for option in options_of(Train)}
+    for world, preset in (("thawing", "plus"), ("carwash", "plus"), ("carwash", "paper")):
+        assert config_of(world, "--preset", preset) == training_preset(preset, world)
+    changed = config_of(
+        "carwash", "--no-bonus.once", "--bonus.gate.kind=none", "--loop.steps", "5", "--ppo.entropy", "0"
+    )
+    plus = training_preset("plus", "carwash")
+    assert changed == replace(
+        plus,
+        bonus=replace(plus.bonus, once=False, gate=GateConfig("none")),
+        loop=replace(plus.loop, steps=5),
+        ppo=replace(plus.ppo, entropy=0.0),
+    )
+    assert config_of("carwash", "--bonus.no-once") == replace(plus, bonus=replace(plus.bonus, once=False))
+    parts = config_of("thawing", "--bonus", "composite", "--bonus.parts", "rnd", "icm", "--bonus.fit.updates", "3")
+    assert (parts.bonus.parts, parts.bonus.fit.updates) == (("rnd", "icm"), 3)
+
+
+def test_the_help_shows_the_settings_of_the_preset(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "carwash", "--preset", "paper", "--help"]) == 0
+    said = " ".join(re.sub("[│\n]", " ", capsys.readouterr().out).split())
+    assert "--loop.rollout INT Steps of each environment between two updates of the policy. (default: 600)" in said
+    assert "--bonus.ensemble.updates INT Updates of every model for one rollout. (default: 600)" in said
+    assert "ppo options" in said
+    assert "--steps INT, --loop.steps INT" in said
+
+
+class FakeWandb(ModuleType):
+    """Writes down what it is asked for."""
+
+    Error = RuntimeError
+
+    def __init__(self) -> None:
+        super().__init__("wandb")
+        self.begun: list[dict[str, Any]] = []
+        self.logged: list[tuple[int, dict[str, float]]] = []
+        self.finished = 0
+
+    def init(self, **options: Any) -> "FakeWandb":
+        self.begun.append(options)
+        return self
+
+    def log(self, numbers: dict[str, float], step: int) -> None:
+        self.logged.append((step, numbers))
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+def test_what_is_logged_to_wandb_goes_on_with_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wandb = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    out = tmp_path / "run"
+    assert main([*WORDS, "--wandb", "thaw", "--time-limit-s", "0", "--out", str(out)]) == 75
+    assert main(["resume", str(out)]) == 0
+    first, second = wandb.begun
+    assert (first["project"], first["resume"]) == ("thaw", "allow")
+    assert first["config"]["training"]["loop"]["num_envs"] == 4
+    assert second == first
+    assert wandb.finished == 2
+    assert [step for step, _ in wandb.logged] == list(range(24, STEPS + 1, 24))
+    for (_, numbers), line in zip(wandb.logged, lines_of(out), strict=True):
+        for seed in range(2):
+            assert numbers.get(f"dynamics/accuracy/{seed}") == line["dynamics/accuracy"][seed]
+    capsys.readouterr()
+    assert main([*WORDS, "--wandb", "other", "--out", str(out)]) == 0  # finished: there is nothing to log
+    monkeypatch.setattr(wandb, "init", lambda **_: (_ for _ in ()).throw(RuntimeError("no key")))
+    capsys.readouterr()
+    assert main([*WORDS, "--wandb", "thaw", "--out", str(tmp_path / "new")]) == 2
+    assert "W&B does not begin a run: no key" in capsys.readouterr().err
+
+
+def test_wandb_that_is_not_there_is_told_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert main([*WORDS, "--wandb", "thaw", "--out", str(tmp_path / "run")]) == 2
+    assert "not installed: pip install 'elden[wandb]'" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_folder_of_something_else_cannot_go_on(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"detect": {}}')
     with pytest.raises(RunFolderError, match="holds no training that can go on"):
@@ -243,17 +403,29 @@ def test_a_folder_of_something_else_cannot_go_on(tmp_path: Path) -> None:
 
 
 def test_nothing_is_learnt_or_paid_before_the_warm_up_is_over() -> None:
-    loop: Loop[Any] = Loop.of(WORLD, replace(TINY, bonus_name="state-count"))
-    keys = jax.vmap(jax.random.key)(jnp.arange(2))
-    start = jax.jit(loop.init)(keys)
-    iterate = jax.jit(loop.iterate)
-    cold, said = iterate(start, keys, jnp.int32(0))
-    assert_equal(cold.policy, start.policy)
-    assert float(jnp.abs(said["bonus/scaled"]).max()) == 0.0
-    warm, said = iterate(cold, keys, jnp.int32(1))
-    assert float(said["bonus/scaled"].min()) > 0.0
+    (start, _), (cold, said), (warm, later) = after(0), after(1), after(2)
+    assert said["bonus/paid_steps"].min() > 0  # there is something that could have been paid
+    assert_equal((cold.policy, cold.scale, cold.bonus.memory), (start.policy, start.scale, start.bonus.memory))
+    assert np.abs(said["bonus/scaled"]).max() == 0
+    assert np.isnan(said["policy/loss"]).all()
+    assert int(cold.bonus.ensemble.ring.size[0]) == 24  # but the models learn
+    assert later["bonus/scaled"].min() > 0
+    assert warm.scale.count.tolist() == [24, 24]
+    assert bool(warm.bonus.memory.paid.any())
     last = [state.policy.network.policy.layers[-1].weight for state in (cold, warm)]
     assert float(jnp.abs(last[1] - last[0]).min(axis=(1, 2)).max()) > 0.0
+
+
+def test_the_step_size_falls_over_the_iterations_in_which_the_policy_learns() -> None:
+    assert LOOP.agent.total_updates == 39 * 2 * 3
+    assert replace(LOOP, config=replace(TINY.loop, warmup_steps=STEPS)).agent.total_updates == 2 * 3
+
+
+def test_the_density_of_graphs_is_told_where_graphs_are_read(whole: tuple[LoopState[Any], Path]) -> None:
+    told = [density for line in lines_of(whole[1]) for density in line["graph/density"] if density is not None]
+    assert len(told) > 40
+    assert all(0 <= density <= 1 for density in told)
+    assert len(set(told)) > 10
 
 
 @pytest.mark.parametrize("mode", ["reward", "return"])

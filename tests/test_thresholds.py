@@ -2,12 +2,13 @@
 
 import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
+import jax
 import numpy as np
 import pytest
 from hypothesis import given
 
 from elden.graphs.metrics import best_f1, f1_at
-from elden.graphs.thresholds import automatic, change_threshold, otsu_threshold
+from elden.graphs.thresholds import automatic, change_cut, change_threshold, otsu_threshold
 
 ALL = np.ones((2, 3), bool)
 
@@ -28,6 +29,24 @@ def test_changes_show_the_threshold(rate: float) -> None:
     scores, changed, truth = graphs(rate)
     found = f1_at(scores.ravel(), truth.ravel(), change_threshold(scores, changed, ALL)).f1
     assert found > best_f1(scores.ravel(), truth.ravel()).f1 - 0.05
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_rule_is_the_one_that_tries_every_threshold_and_can_be_compiled(own: bool) -> None:
+    rng = np.random.default_rng(0)
+    mask = np.array([[False, True, True], [True, True, True], [False, False, False]])
+    changed = rng.random((40, 3)) < 0.4
+    scores = (rng.random((40, 3, 3)) + 0.3 * changed[..., None]).astype(np.float32).round(1)
+    found = np.where(mask, scores, -1.0).max(2)[:, :2].ravel()
+    wanted = changed[:, :2].ravel()
+    if own:
+        itself = np.where(mask, -1.0, scores).max(2)[:, [0, 2]][~changed[:, [0, 2]]]
+        found, wanted = np.append(found, itself), np.append(wanted, np.ones(len(itself), bool))
+    best = max(np.unique(found)[::-1], key=lambda cut: f1_at(found, wanted, float(cut)).f1)
+    assert change_threshold(scores, changed, mask, own) == best
+    compiled = jax.jit(lambda scores, changed: change_cut(scores, changed, mask, own))
+    assert float(compiled(scores, changed)) == best
+    assert float(compiled(scores, np.zeros_like(changed))) == change_threshold(scores, changed & False, mask, own)
 
 
 def test_edges_that_do_not_count_do_not_matter() -> None:

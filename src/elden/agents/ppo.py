@@ -65,6 +65,8 @@ class PpoConfig:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must be 0 or more")
         if not 0 <= self.gae <= 1:
             raise ValueError(f"gae={self.gae} given; it must lie between 0 and 1")
+        if not all(width >= 1 for width in self.hidden):
+            raise ValueError(f"hidden={self.hidden} given; all widths must be 1 or more")
 
 
 @pytree()

@@ -76,7 +76,7 @@ class Bonus(Protocol[State]):
         """The state before the first step."""
 
     def reward(self, state: State, steps: Steps) -> tuple[State, Float[Array, "time env"], Metrics]:
-        """What each step is worth; the state remembers what it must of the episodes."""
+        """What each step is worth; the state remembers what it must of the episodes, if the steps are paid for."""
 
     def update(self, state: State, key: Key[Array, ""], steps: Steps) -> tuple[State, Metrics]:
         """Learn from these steps."""

@@ -3,6 +3,7 @@
 Bonuses that read the same kind of ensemble share one, which is then trained once.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
@@ -72,19 +73,22 @@ class Composite:
         return own
 
     def reward(self, state: CompositeState, steps: Steps) -> tuple[CompositeState, Float[Array, "time env"], Metrics]:
-        """The mix of what the parts pay."""
+        """The mix of what the parts pay; of a metric that several parts have, that of the first is told."""
         rewards, states = [], []
         metrics: Metrics = {}
         for number, part in enumerate(self.parts):
             own, reward, said = part.reward(self.state_of(state, number), steps)
             rewards.append(reward)
             states.append(own.memory if isinstance(own, ModelState) else own)
-            metrics |= said | {f"bonus/{part.name}": jnp.mean(reward)}
-        total = sum((w * r for w, r in zip(self.weights, rewards, strict=True)), start=jnp.zeros_like(rewards[0]))
-        if self.mode == "gated":
-            total = jnp.where(rewards[0] > 0, total, 0.0)
+            metrics = said | metrics | {f"bonus/{part.name}": jnp.mean(reward)}
+        total = self.mixed(rewards)
         metrics["bonus/mean"] = jnp.mean(total)
         return CompositeState(state.ensembles, tuple(states)), total, metrics
+
+    def mixed(self, rewards: Sequence[Float[Array, "time env"]]) -> Float[Array, "time env"]:
+        """What the parts pay, as one."""
+        total = sum((w * r for w, r in zip(self.weights, rewards, strict=True)), start=jnp.zeros_like(rewards[0]))
+        return jnp.where(rewards[0] > 0, total, 0.0) if self.mode == "gated" else total
 
     def update(self, state: CompositeState, key: Key[Array, ""], steps: Steps) -> tuple[CompositeState, Metrics]:
         """Train each ensemble once, and every other part."""

@@ -94,22 +94,23 @@ class GraphCount:
         """Untrained models, nothing counted."""
         return GraphCountState(self.consensus.init(key, num_envs), jnp.zeros(2**_BITS, jnp.int32))
 
-    def rows(self, state: ModelState, seen: Transitions) -> Int[Array, "step child"]:
-        """Place of each child's row of the graph."""
-        graph, _ = self.consensus.amounts(state, seen)
+    def rows(self, state: ModelState, seen: Transitions) -> tuple[Int[Array, "step child"], Metrics]:
+        """Place of each child's row of the graph, and how well the ensemble predicted."""
+        graph, metrics = self.consensus.amounts(state, seen)
         child = jnp.broadcast_to(jnp.arange(graph.shape[1], dtype=jnp.int32)[:, None], (*graph.shape[:2], 1))
-        return places(jnp.concatenate([(graph > 0.5).astype(jnp.int32), child], axis=-1))
+        return places(jnp.concatenate([(graph > 0.5).astype(jnp.int32), child], axis=-1)), metrics
 
     def reward(self, state: GraphCountState, steps: Steps) -> tuple[GraphCountState, Float[Array, "time env"], Metrics]:
         """Rare rows are worth more."""
-        seen = state.counts[self.rows(state.model, steps.transitions())]
-        worth = jnp.mean(jax.lax.rsqrt(seen.astype(jnp.float32) + 1.0), axis=1)
+        rows, metrics = self.rows(state.model, steps.transitions())
+        worth = jnp.mean(jax.lax.rsqrt(state.counts[rows].astype(jnp.float32) + 1.0), axis=1)
         rewards = worth.reshape(steps.done.shape)
-        return state, rewards, {"bonus/mean": jnp.mean(rewards)}
+        return state, rewards, metrics | {"bonus/mean": jnp.mean(rewards)}
 
     def update(self, state: GraphCountState, key: Key[Array, ""], steps: Steps) -> tuple[GraphCountState, Metrics]:
         """Count the rows as the models see them now, then train the models."""
-        counts = state.counts.at[self.rows(state.model, steps.transitions()).ravel()].add(1)
+        rows, _ = self.rows(state.model, steps.transitions())
+        counts = state.counts.at[rows.ravel()].add(1)
         model, metrics = self.consensus.update(state.model, key, steps)
         metrics["bonus/places"] = jnp.sum(counts > 0, dtype=jnp.float32)
         return GraphCountState(model, counts), metrics

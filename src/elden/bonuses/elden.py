@@ -13,13 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from elden.bonuses.model_based import Judged
+from elden.bonuses.model_based import Judged, Told
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch
 from elden.dynamics.training import Model
 from elden.dynamics.variants import Variant
 from elden.graphs.base import Detector, Reference
 from elden.graphs.gradient import Gradient
+from elden.graphs.thresholds import change_cut
 
 
 @dataclass(frozen=True)
@@ -48,16 +49,21 @@ class Dependencies:
         scores = _scores(self.detector, layout, judged.models, judged.batch, judged.reference)
         return (scores >= judged.threshold).astype(jnp.float32)
 
-    def amounts(self, layout: Layout, judged: Judged) -> Float[Array, "batch child src"]:
+    def amounts(self, graphs: Float[Array, "member batch child src"]) -> Float[Array, "batch child src"]:
         """The variance of each edge."""
-        return jnp.var(self.graphs(layout, judged), axis=0, ddof=1)
+        return jnp.var(graphs, axis=0, ddof=1)
+
+    def judge(self, layout: Layout, judged: Judged) -> tuple[Float[Array, "batch child src"], Told]:
+        """What each edge is worth, and the share of all members' edges that are there."""
+        graphs = self.graphs(layout, judged)
+        return self.amounts(graphs), {"graph/density": jnp.mean(graphs, axis=(0, 2, 3))}
 
     def threshold(self, layout: Layout, models: Model, batch: Batch, reference: Reference) -> Float[Array, ""] | None:
         """The threshold at which the members' mean scores say best what changed."""
         if not self.automatic:
             return None
         scores = jnp.mean(_scores(self.detector, layout, models, batch, reference), axis=0)
-        return change_threshold(layout, self.detector, scores, batch)
+        return jnp.asarray(change_cut(scores, _changed(layout, batch, reference), other_edges(layout, self.detector)))
 
 
 @dataclass(frozen=True)
@@ -66,9 +72,9 @@ class Consensus(Dependencies):
 
     name: ClassVar[str] = "consensus"
 
-    def amounts(self, layout: Layout, judged: Judged) -> Float[Array, "batch child src"]:
+    def amounts(self, graphs: Float[Array, "member batch child src"]) -> Float[Array, "batch child src"]:
         """Means over members."""
-        return jnp.mean(self.graphs(layout, judged), axis=0)
+        return jnp.mean(graphs, axis=0)
 
 
 def _scores(
@@ -77,24 +83,15 @@ def _scores(
     return jax.vmap(lambda model: detector.scores(layout, model, batch, reference))(models)
 
 
-def change_threshold(
-    layout: Layout, detector: Detector, scores: Float[Array, "batch child src"], batch: Batch
-) -> Float[Array, ""]:
-    """The threshold at which "has a parent other than itself" agrees best, by F1, with "changed".
-
-    This is `elden.graphs.thresholds.change_threshold` for use inside compiled loops.
-    """
-    highest = jnp.max(jnp.where(other_edges(layout, detector), scores, -jnp.inf), axis=2).ravel()
-    changed = jnp.any(batch.target != batch.current, axis=(1, 2)).T.ravel()
-    order = jnp.argsort(-highest)
-    hits = jnp.cumsum(changed[order].astype(jnp.float32))
-    called = jnp.arange(1, hits.size + 1, dtype=jnp.float32)
-    ordered = highest[order]
-    # A threshold cannot part equal scores: only the last one of them can be the lowest that counts.
-    last = jnp.append(ordered[:-1] != ordered[1:], True)
-    f1 = jnp.where(last, 2.0 * hits / (called + hits[-1]), -1.0)
-    best = ordered[jnp.argmax(f1)]
-    return jnp.where(hits[-1] > 0, best, jnp.nextafter(ordered[0], jnp.float32(jnp.inf)))
+def _changed(layout: Layout, batch: Batch, reference: Reference) -> Bool[Array, "batch child"]:
+    """Whether the entity of each child changed in each step: a continuous variable by more than counts as still."""
+    distance = jnp.sqrt(jnp.sum((batch.target - batch.current) ** 2, axis=2))
+    moved = jnp.any(distance > reference.still[..., None], axis=1)
+    entity = np.zeros(layout.num_children, np.int32)
+    for variable, owner in enumerate(layout.factors.entity_of):
+        entity[layout.child_of[variable][0]] = owner
+    together = entity[:, None] == entity
+    return jnp.any(together[..., None] & moved, axis=1).T
 
 
 def other_edges(layout: Layout, detector: Detector) -> Bool[np.ndarray, "child src"]:

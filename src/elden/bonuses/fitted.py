@@ -31,6 +31,15 @@ class FitConfig:
     updates: int = 32
     """Updates for one rollout."""
 
+    def __post_init__(self) -> None:
+        for name in ("features", "batch_size", "updates"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} given; it must be 1 or more")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate={self.learning_rate} given; it must be above 0")
+        if not all(width >= 1 for width in self.hidden):
+            raise ValueError(f"hidden={self.hidden} given; all widths must be 1 or more")
+
 
 @pytree()
 @dataclass(frozen=True)

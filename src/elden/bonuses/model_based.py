@@ -6,7 +6,7 @@ computed where all children of a step are closed.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import ClassVar, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,12 @@ class GateConfig:
     between members and prediction is large."""
     level: float = 0.05
     """How large, in nats."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Gate):
+            raise ValueError(f"kind={self.kind!r} given; it must be one of {', '.join(get_args(Gate))}")
+        if not self.level >= 0:
+            raise ValueError(f"level={self.level} given; it must be 0 or more")
 
     def open(self, layout: Layout, outputs: beliefs.Outputs) -> Bool[Array, "child batch"]:
         """The children that count."""
@@ -65,6 +71,10 @@ class Judged:
     threshold: Float[Array, ""]
 
 
+Told: TypeAlias = dict[str, Float[Array, " batch"]]
+"""Metrics of transitions, a number for each."""
+
+
 @runtime_checkable
 class Signal(Protocol):
     """What the items of a step are worth. Frozen and hashable."""
@@ -78,8 +88,8 @@ class Signal(Protocol):
     def items(self, layout: Layout) -> int:
         """Number of items of each child."""
 
-    def amounts(self, layout: Layout, judged: Judged) -> Float[Array, "batch child item"]:
-        """What each item is worth."""
+    def judge(self, layout: Layout, judged: Judged) -> tuple[Float[Array, "batch child item"], Told]:
+        """What each item is worth, and what else there is to tell of each transition."""
 
     def threshold(self, layout: Layout, models: Model, batch: Batch, reference: Reference) -> Float[Array, ""] | None:
         """A new threshold from recent transitions, or None to leave it as it is."""
@@ -97,6 +107,14 @@ class ChildSignal:
     def items(self, layout: Layout) -> int:
         """The child itself."""
         return 1
+
+    def amounts(self, layout: Layout, judged: Judged) -> Float[Array, "batch child 1"]:
+        """What each child is worth."""
+        raise NotImplementedError
+
+    def judge(self, layout: Layout, judged: Judged) -> tuple[Float[Array, "batch child 1"], Told]:
+        """What each child is worth; there is nothing else to tell."""
+        return self.amounts(layout, judged), {}
 
     def threshold(self, layout: Layout, models: Model, batch: Batch, reference: Reference) -> None:
         """None: there are no edges."""
@@ -123,6 +141,9 @@ class ModelState:
 
     ensemble: EnsembleState
     memory: Memory
+
+
+_Read: TypeAlias = tuple[Float[Array, "step child item"], Told]
 
 
 @dataclass(frozen=True)
@@ -171,14 +192,19 @@ class ModelBonus:
         return replace(state, memory=replace(state.memory, paid=paid)), rewards, metrics
 
     def amounts(self, state: ModelState, seen: Transitions) -> tuple[Float[Array, "step child item"], Metrics]:
-        """What the items of these transitions are worth, and how well the ensemble predicted these."""
+        """What the items of these transitions are worth, and how well the ensemble predicted these.
+
+        What a signal tells is averaged over the transitions that were read: those with at least one open child. It is
+        NaN where there is none.
+        """
         number = seen.obs.shape[0]
         pieces = chunked(number, min(self.ensemble_config.chunk, number))
         models = state.ensemble.models
         opened, errors = jax.lax.map(lambda piece: self._look(models, seen[piece]), pieces)
         opened = jnp.swapaxes(opened, 1, 2).reshape(-1, self.layout.num_children)[:number]
-        worth = self._read(state, seen, opened, pieces)
+        worth, told = self._read(state, seen, opened, pieces)
         metrics = {
+            **{name: jnp.mean(each, where=jnp.any(opened, axis=1)) for name, each in told.items()},
             "dynamics/accuracy": 1.0 - jnp.mean(errors.reshape(-1)[:number]),
             "bonus/open": jnp.mean(opened.astype(jnp.float32)),
         }
@@ -202,8 +228,8 @@ class ModelBonus:
         seen: Transitions,
         opened: Bool[Array, "step child"],
         pieces: Int[Array, "piece chunk"],
-    ) -> Float[Array, "step child item"]:
-        """The amounts of all steps with an open child; 0 for the others.
+    ) -> tuple[Float[Array, "step child item"], Told]:
+        """The amounts of all steps with an open child, and what is told of them; 0 for the others.
 
         Those with open children come first, and pieces are read as long as they hold any. Independent runs under
         `vmap` go on together until the last of them is through.
@@ -213,22 +239,23 @@ class ModelBonus:
         some = jnp.any(opened, axis=1)
         order = jnp.argsort(~some)
         chunk = pieces.shape[1]
-        worth = jnp.zeros((number, layout.num_children, self.signal.items(layout)), jnp.float32)
 
-        def read(
-            carry: tuple[Int[Array, ""], Float[Array, "step child item"]],
-        ) -> tuple[Int[Array, ""], Float[Array, "step child item"]]:
-            first, worth = carry
-            index = order[(first + jnp.arange(chunk, dtype=jnp.int32)) % number]
+        def judge(index: Int[Array, " chunk"]) -> _Read:
             batch = self.ensemble.encode(seen[index])
             models = state.ensemble.models
             outputs = self.ensemble.outputs(models, batch)
-            judged = Judged(models, batch, outputs, reference, state.memory.threshold)
-            return first + chunk, worth.at[index].set(self.signal.amounts(layout, judged))
+            return self.signal.judge(layout, Judged(models, batch, outputs, reference, state.memory.threshold))
 
+        def read(carry: tuple[Int[Array, ""], _Read]) -> tuple[Int[Array, ""], _Read]:
+            first, known = carry
+            index = order[(first + jnp.arange(chunk, dtype=jnp.int32)) % number]
+            return first + chunk, jax.tree.map(lambda old, new: old.at[index].set(new), known, judge(index))
+
+        shapes = jax.eval_shape(judge, pieces[0])
+        nothing: _Read = jax.tree.map(lambda one: jnp.zeros((number, *one.shape[1:]), one.dtype), shapes)
         count = jnp.sum(some, dtype=jnp.int32)
-        _, worth = jax.lax.while_loop(lambda carry: carry[0] < count, read, (jnp.int32(0), worth))
-        return worth
+        _, known = jax.lax.while_loop(lambda carry: carry[0] < count, read, (jnp.int32(0), nothing))
+        return known
 
     def update(self, state: ModelState, key: Key[Array, ""], steps: Steps) -> tuple[ModelState, Metrics]:
         """Train the ensemble, and set the threshold anew where that is asked for."""

@@ -43,7 +43,7 @@ class MajorityReader:
         def read(piece: Int[Array, " chunk"]) -> Bool[Array, "chunk dst src"]:
             batch = ensemble.encode(seen[piece])
             judged = Judged(models, batch, ensemble.outputs(models, batch), reference, state.memory.threshold)
-            return share.amounts(ensemble.layout, judged) > 0.5
+            return share.judge(ensemble.layout, judged)[0] > 0.5
 
         graphs: Bool[Array, "piece chunk dst src"] = jax.lax.map(read, pieces)
         return graphs.reshape(-1, *graphs.shape[2:])[:number]

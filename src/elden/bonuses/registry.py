@@ -1,5 +1,6 @@
 """The bonuses by name."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +17,7 @@ from elden.bonuses.icm import Icm
 from elden.bonuses.model_based import GateConfig, ModelBonus, Signal
 from elden.bonuses.nothing import Nothing
 from elden.bonuses.rnd import Rnd
-from elden.graphs.registry import detector_named
+from elden.graphs.registry import DETECTORS, detector_named
 from elden.worlds.registry import nearest_names
 
 
@@ -47,6 +48,18 @@ class BonusConfig:
     mode: Mode = "sum"
     """Whether they are added everywhere, or only where the first one pays."""
 
+    def __post_init__(self) -> None:
+        if not all(map(math.isfinite, (self.threshold, *self.weights))):
+            raise ValueError(f"threshold={self.threshold}, weights={self.weights} given; they must be finite")
+        if self.detector not in DETECTORS:
+            raise ValueError(f"detector={self.detector!r} given; {nearest_names(self.detector.lower(), DETECTORS)}")
+        for part in self.parts:
+            if part not in BONUSES or part == "composite":
+                others = [name for name in BONUSES if name != "composite"]
+                raise ValueError(f"parts={self.parts} given, with {part!r}; {nearest_names(part.lower(), others)}")
+        if not self.parts or len(self.parts) != len(self.weights):
+            raise ValueError(f"parts={self.parts}, weights={self.weights} given; a mix needs a weight for each part")
+
 
 def _from_models(signal: Callable[[BonusConfig], Signal]) -> Callable[[Space, BonusConfig], AnyBonus]:
     def make(space: Space, config: BonusConfig) -> ModelBonus:
@@ -55,30 +68,65 @@ def _from_models(signal: Callable[[BonusConfig], Signal]) -> Callable[[Space, Bo
     return make
 
 
+def _check_members(config: BonusConfig) -> None:
+    if config.ensemble.members < 2:
+        raise ValueError(f"ensemble.members={config.ensemble.members} given; one member alone cannot disagree")
+
+
+def _elden(config: BonusConfig) -> Dependencies:
+    _check_members(config)
+    return Dependencies(detector_named(config.detector), config.automatic_threshold)
+
+
+def _disagreement(config: BonusConfig) -> Disagreement:
+    _check_members(config)
+    return Disagreement(config.measure)
+
+
 def _graph_count(space: Space, config: BonusConfig) -> GraphCount:
     signal = Consensus(detector_named(config.detector), config.automatic_threshold)
     return GraphCount(ModelBonus(space, signal, config.ensemble, threshold=config.threshold))
 
 
 def _composite(space: Space, config: BonusConfig) -> Composite:
-    if "composite" in config.parts:
-        raise ValueError(f"parts={config.parts} given; a composite cannot be a part of itself")
     return Composite(tuple(make_bonus(part, space, config) for part in config.parts), config.weights, config.mode)
 
 
-BONUSES: dict[str, Callable[[Space, BonusConfig], AnyBonus]] = {
-    "elden": _from_models(lambda c: Dependencies(detector_named(c.detector), c.automatic_threshold)),
-    "disagreement": _from_models(lambda c: Disagreement(c.measure)),
-    "curiosity": _from_models(lambda _: Curiosity()),
-    "cai": _from_models(lambda _: ActionInfluence()),
-    "none": lambda _space, _config: Nothing(),
-    "rnd": lambda space, config: Rnd(space, config.fit),
-    "icm": lambda space, config: Icm(space, config.fit),
-    "state-count": lambda space, _config: StateCount(space),
-    "graph-count": _graph_count,
-    "composite": _composite,
+@dataclass(frozen=True)
+class Entry:
+    """A bonus in the registry.
+
+    Attributes:
+        make: Makes it.
+        reads: The settings of `BonusConfig` that it reads.
+    """
+
+    make: Callable[[Space, BonusConfig], AnyBonus]
+    reads: tuple[str, ...] = ()
+
+
+_MODELS = ("ensemble", "gate", "once")
+_EDGES = ("detector", "threshold", "automatic_threshold")
+
+BONUSES: dict[str, Entry] = {
+    "elden": Entry(_from_models(_elden), (*_MODELS, *_EDGES)),
+    "disagreement": Entry(_from_models(_disagreement), (*_MODELS, "measure")),
+    "curiosity": Entry(_from_models(lambda _: Curiosity()), _MODELS),
+    "cai": Entry(_from_models(lambda _: ActionInfluence()), _MODELS),
+    "none": Entry(lambda _space, _config: Nothing()),
+    "rnd": Entry(lambda space, config: Rnd(space, config.fit), ("fit",)),
+    "icm": Entry(lambda space, config: Icm(space, config.fit), ("fit",)),
+    "state-count": Entry(lambda space, _config: StateCount(space)),
+    "graph-count": Entry(_graph_count, ("ensemble", *_EDGES)),
+    "composite": Entry(_composite, ("parts", "weights", "mode")),
 }
 """Every bonus by its name. To add one: write its file and name it here."""
+
+
+def settings_read(name: str, config: BonusConfig) -> frozenset[str]:
+    """The settings of `BonusConfig` that a bonus reads; a composite also those of its parts."""
+    parts = config.parts if name == "composite" else ()
+    return frozenset(BONUSES[name].reads).union(*(BONUSES[part].reads for part in parts))
 
 
 def make_bonus(name: str, space: Space, config: BonusConfig | None = None, **changes: object) -> AnyBonus:
@@ -95,4 +143,4 @@ def make_bonus(name: str, space: Space, config: BonusConfig | None = None, **cha
     """
     if name not in BONUSES:
         raise ValueError(f"no bonus {name!r}; {nearest_names(name.lower(), BONUSES)}")
-    return BONUSES[name](space, replace(config or BonusConfig(), **changes))  # type: ignore[arg-type]
+    return BONUSES[name].make(space, replace(config or BonusConfig(), **changes))  # type: ignore[arg-type]

@@ -8,24 +8,24 @@ import contextlib
 import io
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
-from typing import Annotated, Any, Protocol, Union, get_args, get_origin, get_type_hints, runtime_checkable
+from dataclasses import fields, replace
+from typing import Annotated, Any, Protocol, Union, runtime_checkable
 
 import tyro
 
 from elden.cli.collect import Collect
 from elden.cli.compare import Compare
 from elden.cli.demo import Demo
-from elden.cli.detect import Detect, StudyOptions, as_options
+from elden.cli.detect import Detect
 from elden.cli.errors import UsageError
 from elden.cli.evaluate import Evaluate
 from elden.cli.film import Film
 from elden.cli.info import Info
+from elden.cli.options import PresetOptions, as_options, flag_of, option_flags, options_of, spelled
 from elden.cli.play import Play
 from elden.cli.reproduce import Reproduce
 from elden.cli.train import Resume, Train
-from elden.cli.worlds import first_line, option_flags
-from elden.studies.config import SETTINGS
+from elden.cli.worlds import first_line
 from elden.worlds.base import World
 from elden.worlds.registry import WORLDS, nearest_names, world_class
 
@@ -55,7 +55,7 @@ COMMANDS: dict[str, type[Command]] = {
 
 _DESCRIPTION = "Exploration via local dependencies. `elden --version` prints the version."
 _PLAINER = {
-    r"^Error parsing (__tyro\S*: |world: |[A-Z]\w*: )?": "",
+    r"^Error parsing ": "",
     r"invalid literal for int\(\) with base 10: (.*)": r"\1 is not a whole number",
     r"could not convert string to float: (.*)": r"\1 is not a number",
     r"no type matching .* could be instantiated from .* - <class '\w+'>: ": "",
@@ -82,22 +82,23 @@ def parse(words: Sequence[str]) -> Command:
     except SystemExit as stop:
         if not stop.code:
             raise
-        raise UsageError(as_options(_one_line(box.getvalue()))) from None
-    if isinstance(command, StudyOptions):
-        flags = [_flag(word).removeprefix("--").replace("-", "_") for word in ordered if word.startswith("--")]
-        return replace(command, given=tuple(name for name in dict.fromkeys(flags) if name in SETTINGS))
+        raise UsageError(_with_options(ordered[0], _one_line(box.getvalue()))) from None
+    except ValueError as error:  # settings that no part of them refuses, and tyro lets through
+        raise UsageError(as_options(str(error), tuple(options_of(COMMANDS[ordered[0]])), "config.")) from None
+    if isinstance(command, PresetOptions):
+        return replace(command, given=command.settings_among(ordered))
     return command
 
 
 # Options of a subcommand may stand before or after the world, and none of them is written as --world.size.
-_MARKERS = (tyro.conf.CascadeSubcommandArgs, tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes)
+_MARKERS = (tyro.conf.CascadeSubcommandArgs, tyro.conf.OmitSubcommandPrefixes)
 
 
 def _commands(words: Sequence[str]) -> Any:
     """All subcommands as one type for tyro, with the defaults that they have with these words."""
     world = words[1] if len(words) > 1 and words[1] in WORLDS else None
     commands = {
-        name: command.showing(words, world) if issubclass(command, StudyOptions) else command
+        name: command.showing(words, world) if issubclass(command, PresetOptions) else command
         for name, command in COMMANDS.items()
     }
     choices = tuple(
@@ -109,7 +110,7 @@ def _commands(words: Sequence[str]) -> Any:
 
 def _checked(words: list[str]) -> list[str]:
     """The same words with the world right after the subcommand; names that do not exist are refused."""
-    name, *rest = words
+    name, *rest = map(spelled, words)
     if name.startswith("-"):
         return words
     if name not in COMMANDS:
@@ -118,7 +119,7 @@ def _checked(words: list[str]) -> list[str]:
     flags = _HELP | option_flags(command)
     for cls in WORLDS.values():
         flags |= option_flags(cls)
-    bare = _bare_words(rest, flags, _list_flags(command))
+    bare = _bare_words(rest, flags, {flag for one in options_of(command) if one.many for flag in one.flags})
     helps = not _HELP.keys().isdisjoint(rest)
     if all(option.name != "world" for option in fields(command)):  # type: ignore[arg-type]
         _check_options(f"elden {name}", rest, flags, _HELP | option_flags(command))
@@ -139,26 +140,11 @@ def _bare_words(words: list[str], flags: Mapping[str, bool], lists: Collection[s
         if value_next:
             value_next = False
         elif word.startswith("-"):
-            many = _flag(word) in lists
-            value_next = "=" not in word and not flags.get(_flag(word), False)
+            many = flag_of(word) in lists
+            value_next = "=" not in word and not flags.get(flag_of(word), False)
         elif not many:
             bare.append(index)
     return bare
-
-
-def _list_flags(command: type) -> set[str]:
-    """The options of a subcommand that take as many values as are given."""
-    found: set[str] = set()
-    for name, kind in get_type_hints(command).items():
-        if is_dataclass(kind) and isinstance(kind, type) and not issubclass(kind, World):
-            found |= _list_flags(kind)
-        elif any(get_origin(one) is tuple for one in (kind, *get_args(kind))):
-            found.add(f"--{name.replace('_', '-')}")
-    return found
-
-
-def _flag(word: str) -> str:
-    return word.split("=", 1)[0].replace("_", "-")
 
 
 def _world_class(name: str, command: type[Command], given: str | None, helps: bool) -> type[World] | None:
@@ -183,9 +169,19 @@ def _check_options(where: str, words: list[str], flags: Mapping[str, bool], allo
         if value_next or not word.startswith("-"):
             value_next = False
             continue
-        if _flag(word) not in allowed:
-            raise UsageError(f"{where} has no option {_flag(word)!r}; {nearest_names(_flag(word), allowed)}")
-        value_next = "=" not in word and not flags[_flag(word)]
+        if flag_of(word) not in allowed:
+            raise UsageError(f"{where} has no option {flag_of(word)!r}; {nearest_names(flag_of(word), allowed)}")
+        value_next = "=" not in word and not flags[flag_of(word)]
+
+
+def _with_options(name: str, said: str) -> str:
+    """What tyro refuses, with settings as they are typed; it begins with the part that they stand in, or an option."""
+    found = re.match(r"(?!--)(\S+): ", said)
+    if found is None:
+        return said
+    _, config, part = found[1].partition("config")
+    where = f"{config}{part}.".replace("-", "_") if config else ""
+    return as_options(said[found.end() :], tuple(options_of(COMMANDS[name])), where)
 
 
 def _one_line(box: str) -> str:

@@ -1,13 +1,12 @@
 """`elden detect`: train detectors of local dependencies, and measure them on unseen episodes."""
 
 import os
-import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 import tyro
 from rich.console import Console
@@ -16,32 +15,32 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from elden.cli.collect import refusal
 from elden.cli.console import make_console
 from elden.cli.errors import INTERRUPTED, STOPPED, UsageError, check_range
+from elden.cli.options import PresetOptions, as_options, options_of
 from elden.cli.worlds import shown_as, world_choice
 from elden.data import CollectConfig, DamagedDataError, Dataset, load_dataset
 from elden.data.folder import RunFolderError
 from elden.dynamics.runs import Deadline, OutOfTimeError
-from elden.studies.config import SETTINGS, DetectConfig
+from elden.studies.config import DetectConfig
 from elden.studies.detection import detect
 from elden.studies.errors import StudyError
-from elden.studies.presets import Preset, preset
+from elden.studies.presets import Preset
+from elden.studies.presets import preset as study_preset
 from elden.studies.tables import detection_tables
 from elden.viewing import rich_table
 from elden.worlds.base import World
 
 _LINE_EVERY_S = 30.0
-_QUICK = preset("quick", "")
+_QUICK = study_preset("quick", "")
 
 
 @dataclass(frozen=True)
-class StudyOptions:
+class StudyOptions(PresetOptions):
     """Options of both studies. Of the settings only those that are `given` count: the others depend on the world."""
 
     preset: Preset = "quick"
     """The settings to start from: a few minutes on a laptop, or the paper's, which `--preset paper --help` shows."""
-    config: DetectConfig = _QUICK
+    config: tyro.conf.OmitArgPrefixes[DetectConfig] = _QUICK
     """The settings as the preset has them."""
-    given: tyro.conf.Suppress[tuple[str, ...]] = ()
-    """Names of the settings that stand on the command line."""
     models: Annotated[Path | None, shown_as("PATH", "in the run folder")] = None
     """Folder where trained models are kept. Studies that share it train no model twice: tables 1 and 2, or several
     processes with different --methods on one GPU."""
@@ -57,20 +56,15 @@ class StudyOptions:
             check_range("time-limit-s", self.time_limit_s, 0, 1e9)
 
     @classmethod
-    def showing(cls, words: Sequence[str], world: str | None) -> type["StudyOptions"]:
-        """The same options with the settings, as defaults, that the preset among these words has for a world."""
-        chosen = _value_of("--preset", words) or cls.preset
-        known = chosen if chosen in get_args(Preset) else cls.preset  # tyro will refuse it
-        options = [("config", DetectConfig, field(default=preset(known, world or "")))]
-        made: type[StudyOptions] = make_dataclass(
-            cls.__name__, options, bases=(cls,), namespace={"__doc__": cls.__doc__}, frozen=True
-        )
-        return made
+    def preset_config(cls, preset: str, world: str) -> DetectConfig:
+        """The settings that a preset has for a world."""
+        return study_preset(preset, world)
 
     @property
     def changes(self) -> dict[str, object]:
         """The settings that were given."""
-        return {name: self.config.value(name) for name in self.given}
+        names = [name.rsplit(".", 1)[-1] for name in self.given]
+        return {name: self.config.value(name) for name in names}
 
     def resolved(self, world: World) -> DetectConfig:
         """The settings for a world.
@@ -79,25 +73,12 @@ class StudyOptions:
             UsageError: A setting has a value that it cannot have.
         """
         try:
-            return preset(self.preset, world.name, world.factors.continuous).changed(**self.changes)
+            return study_preset(self.preset, world.name, world.factors.continuous).changed(**self.changes)
         except ValueError as error:
-            raise UsageError(as_options(str(error))) from None
+            raise UsageError(as_options(str(error), _OPTIONS)) from None
 
 
-def _value_of(option: str, words: Sequence[str]) -> str | None:
-    """The value of an option among the words of a command line."""
-    for index, word in enumerate(words):
-        if word == option:
-            return words[index + 1] if index + 1 < len(words) else None
-        if word.startswith(f"{option}="):
-            return word.removeprefix(f"{option}=")
-    return None
-
-
-def as_options(message: str) -> str:
-    """A message about settings with their names as they are typed."""
-    names = "|".join([*SETTINGS, *(option.name for option in fields(CollectConfig))])
-    return re.sub(rf"(?<![\w./-])({names})=", lambda found: f"--{found[1].replace('_', '-')} ", message)
+_OPTIONS = (*options_of(StudyOptions), *options_of(CollectConfig))
 
 
 @dataclass(frozen=True)
@@ -153,7 +134,7 @@ def refusals(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise refusal(error) from None
     except (StudyError, RunFolderError, DamagedDataError) as error:
-        raise UsageError(as_options(str(error))) from None
+        raise UsageError(as_options(str(error), _OPTIONS)) from None
 
 
 @contextmanager

@@ -44,7 +44,7 @@ class Reproduce(StudyOptions):
             raise UsageError(f"--worlds {' '.join(self.worlds)} given; name at least one, and each once")
         if self.table == "table2" and "methods" in self.given:
             raise UsageError("--methods given, but table2 is about gradient alone")
-        if self.table == "table2" and "penalty" in self.given:
+        if self.table == "table2" and "train.penalty" in self.given:
             raise UsageError(f"--penalty {self.config.train.penalty} given, but table2 compares values of λ of its own")
         for world in self.worlds:
             try:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -15,17 +15,19 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from elden.bonuses import BONUSES
+from elden.bonuses.registry import settings_read
 from elden.cli.console import make_console
 from elden.cli.detect import refusals, stopping
 from elden.cli.errors import BROKEN, UsageError, check_range
+from elden.cli.options import PresetOptions, as_options, options_of
 from elden.cli.worlds import shown_as, world_choice
+from elden.data.folder import RunFolderError
+from elden.data.wandb_run import WandbRun, kept_project, require_wandb
 from elden.dynamics.runs import Deadline
 from elden.training.config import TrainingConfig
 from elden.training.presets import TrainingPreset, training_preset
 from elden.training.run import NotFiniteError, Told, Training
 from elden.worlds.base import World
-from elden.worlds.registry import nearest_names
 
 _LINE_EVERY_S = 10.0
 _ROWS = {
@@ -36,10 +38,12 @@ _ROWS = {
     "children that count": "bonus/open",
     "dynamics loss": "dynamics/nll",
     "dynamics accuracy": "dynamics/accuracy",
+    "graph density": "graph/density",
     "policy entropy": "policy/entropy",
 }
 """What the live view shows, where it is there."""
 _MOST_SEEDS = 10
+_PLUS = training_preset("plus", "")
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class TrainOptions:
     """Seconds between two states that are kept, in case the process is killed. Ctrl-C always keeps one."""
     chunk: int = 1
     """Rollouts between two returns to the host."""
+    wandb: Annotated[str | None, shown_as("PROJECT", "none, or where the run is logged already")] = None
+    """Log to this project of Weights & Biases too (pip install 'elden[wandb]')."""
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -70,49 +76,64 @@ class TrainOptions:
             "command": command_line,
         }
 
+    def check_wandb(self, folder: Path) -> None:
+        """Refuse to begin where W&B is asked for and missing."""
+        if self.wandb is not None or kept_project(folder) is not None:
+            require_wandb()
+
+    def train(self, training: Training, folder: Path) -> None:
+        """Train, logging where it is asked for."""
+        project = self.wandb or kept_project(folder)
+        if project is not None and not training.finished:
+            with refusals(folder):
+                training.folder.writers.append(WandbRun(training.folder, project))
+        train(training, folder)
+
 
 @dataclass(frozen=True)
-class Train(TrainOptions):
+class Train(TrainOptions, PresetOptions):
     """Train agents in a world, paid by the task and by a bonus."""
 
     world: Annotated[World, tyro.conf.arg(name="", constructor_factory=world_choice)] = field(kw_only=True)
     """Which world."""
-    bonus: Annotated[str, tyro.conf.arg(metavar=f"{{{','.join(BONUSES)}}}")] = "elden"
-    """What agents are paid for beside the task."""
     preset: TrainingPreset = "plus"
-    """The settings: the paper's, or ours."""
-    seeds: int = 3
-    """Independent agents, trained side by side."""
-    seed: int = 0
-    """Seed of the first of them."""
-    steps: Annotated[int | None, shown_as("INT", "the preset's")] = None
-    """Steps of each agent, rounded up to whole rollouts."""
+    """The settings to start from: the paper's, or ours."""
+    config: Annotated[TrainingConfig, tyro.conf.arg(name="")] = _PLUS
+    """The settings."""
     out: Annotated[Path | None, shown_as("PATH", "runs/train/WORLD-BONUS-PRESET")] = None
     """Run folder. A training that was stopped there goes on."""
 
     def __post_init__(self) -> None:
-        """Check the values."""
+        """Refuse settings that would be ignored."""
         super().__post_init__()
-        if self.bonus not in BONUSES:
-            raise UsageError(f"no bonus {self.bonus!r}; {nearest_names(self.bonus.lower(), BONUSES)}")
-        check_range("seeds", self.seeds, 1, 1000)
-        check_range("seed", self.seed, 0, 2**31 - 1)
-        if self.steps is not None:
-            check_range("steps", self.steps, 1, 10**12)
+        bonus, name = self.config.bonus, self.config.bonus_name
+        read = settings_read(name, bonus)
+        for setting in self.given:
+            part, *rest = setting.split(".")[1:] or ("",)
+            flag = f"--{setting}".replace("_", "-")
+            if setting.startswith("bonus.") and part not in read:
+                raise UsageError(f"{flag} given, but the bonus {name!r} does not read it")
+            if (part, *rest) == ("gate", "level") and bonus.gate.kind != "information":
+                raise UsageError(f"{flag} given, but --bonus.gate.kind {bonus.gate.kind} does not read it")
 
-    @property
-    def config(self) -> TrainingConfig:
-        """The settings of the training."""
-        config = replace(training_preset(self.preset, self.world.name, self.bonus), seeds=self.seeds, seed=self.seed)
-        return config if self.steps is None else replace(config, loop=replace(config.loop, steps=self.steps))
+    @classmethod
+    def preset_config(cls, preset: str, world: str) -> TrainingConfig:
+        """The settings that a preset has for a world."""
+        return training_preset(preset, world)
 
     def run(self, command_line: str) -> None:
         """Train, and say what came of it."""
-        name = f"{self.world.name}-{self.bonus}-{self.preset}"
+        name = f"{self.world.name}-{self.config.bonus_name}-{self.preset}"
         folder = Path("runs/train") / name if self.out is None else self.out
         with refusals(folder):
-            training = Training(self.world, self.config, folder, **self.options(command_line))  # type: ignore[arg-type]
-        train(training, folder)
+            self.check_wandb(folder)
+            try:
+                training = Training(self.world, self.config, folder, **self.options(command_line))  # type: ignore[arg-type]
+            except RunFolderError:
+                raise
+            except ValueError as error:
+                raise UsageError(as_options(str(error), tuple(options_of(Train)), "config.bonus.")) from None
+        self.train(training, folder)
 
 
 @dataclass(frozen=True)
@@ -129,8 +150,9 @@ class Resume(TrainOptions):
         if self.folder == Path():
             raise UsageError("elden resume needs the folder of a run, such as runs/train/carwash-elden-plus")
         with refusals(self.folder):
+            self.check_wandb(self.folder)
             training = Training.open(self.folder, **self.options(command_line))
-        train(training, self.folder)
+        self.train(training, self.folder)
 
 
 def train(training: Training, folder: Path) -> None:
@@ -172,11 +194,30 @@ def _view(console: Console, training: Training) -> Iterator[None]:
         yield
 
 
+class _Pace:
+    """How fast a training goes, since the end of its first iteration in this sitting."""
+
+    def __init__(self, training: Training) -> None:
+        self.loop, self.seeds = training.config.loop, training.config.seeds
+        self.began: tuple[float, int] | None = None
+
+    def speed(self, done: int) -> float | None:
+        """Steps of all seeds in a second; None where nothing has been measured yet."""
+        now = time.monotonic()
+        self.began = self.began or (now, done)
+        taken = (done - self.began[1]) * self.loop.steps_per_iteration * self.seeds
+        return taken / (now - self.began[0]) if taken and now > self.began[0] else None
+
+    def left_s(self, done: int, speed: float) -> float:
+        """Seconds until the end."""
+        return (self.loop.iterations - done) * self.loop.steps_per_iteration * self.seeds / speed
+
+
 class _Lines:
     """Progress as lines of text."""
 
     def __init__(self, console: Console, training: Training) -> None:
-        self.console, self.loop = console, training.config.loop
+        self.console, self.loop, self.pace = console, training.config.loop, _Pace(training)
         self.said = 0.0
 
     def __enter__(self) -> None:
@@ -186,12 +227,14 @@ class _Lines:
         return
 
     def tell(self, done: int, total: int, told: Told) -> None:
-        now = time.monotonic()
+        now, speed = time.monotonic(), self.pace.speed(done)
         if done < total and now - self.said < _LINE_EVERY_S:
             return
         self.said = now
         steps = self.loop.steps_per_iteration
         words = [f"{name} {mean:.3g}" for name, mean in _means(told).items()]
+        if speed is not None:
+            words = [f"{speed:,.0f} steps/s", f"{self.pace.left_s(done, speed):,.0f} s left", *words]
         self.console.print(f"step {done * steps:,} of {total * steps:,}: {', '.join(words)}")
 
 
@@ -199,13 +242,12 @@ class _Live:
     """Progress as a table that changes in place."""
 
     def __init__(self, console: Console, training: Training) -> None:
-        self.config = training.config
+        self.config, self.pace = training.config, _Pace(training)
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[speed]}"))
         self.bar = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console)
         total = self.config.loop.iterations
         self.task = self.bar.add_task("compiling", total=total, speed="")
         self.live = Live(Group(self.bar), console=console, refresh_per_second=4)
-        self.began: tuple[float, int] | None = None
 
     def __enter__(self) -> None:
         self.live.start()
@@ -214,11 +256,9 @@ class _Live:
         self.live.stop()
 
     def tell(self, done: int, total: int, told: Told) -> None:
-        now, steps = time.monotonic(), self.config.loop.steps_per_iteration
-        self.began = self.began or (now, done)
-        taken = (done - self.began[1]) * steps * self.config.seeds
-        speed = f"{taken / (now - self.began[0]):,.0f} steps/s" if taken else ""
-        self.bar.update(self.task, completed=done, description=f"{done * steps:,} steps", speed=speed)
+        steps, speed = self.config.loop.steps_per_iteration, self.pace.speed(done)
+        said = "" if speed is None else f"{speed:,.0f} steps/s"
+        self.bar.update(self.task, completed=done, description=f"{done * steps:,} steps", speed=said)
         self.live.update(Group(self.bar, self._table(told)))
 
     def _table(self, told: Told) -> Table:

@@ -3,7 +3,7 @@
 Nothing here names a world, so one that is added to the registry appears by itself.
 """
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Annotated, Union
 
 import tyro
@@ -40,19 +40,6 @@ def world_choice(*, solvable_only: bool = False) -> object:
         for name, world in WORLDS.items()
     )
     return Union[choices]  # noqa: UP007 (the members are known at run time only)
-
-
-def option_flags(cls: type) -> dict[str, bool]:
-    """The options of a dataclass as they are written ("--max-steps"), and whether each stands without a value."""
-    flags: dict[str, bool] = {}
-    for option in fields(cls):
-        if isinstance(option.type, type) and is_dataclass(option.type):
-            flags |= option_flags(option.type)  # written without a prefix
-        elif option.init and option.name not in ("world", "given"):
-            word, alone = option.name.replace("_", "-"), option.type in (bool, "bool")
-            flags[f"--{word}"] = alone
-            flags |= {f"--no-{word}": True} if alone else {}
-    return flags
 
 
 def describe_options(world: World) -> str:

@@ -15,14 +15,12 @@ import csv
 import json
 import math
 import os
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tensorboardX import SummaryWriter
-
 from elden.data.plain import differences, plain
+from elden.data.writers import TensorBoard, Writer
 
 SUMMARY = "summary.json"
 """Name of the file with the results."""
@@ -41,12 +39,13 @@ class OtherRunError(RunFolderError):
 class RunFolder:
     """A run's folder."""
 
-    def __init__(self, path: Path, config: Mapping[str, object]) -> None:
+    def __init__(self, path: Path, config: Mapping[str, object], advice: str = "") -> None:
         """Open the folder of a run, which is made where it does not exist.
 
         Args:
             path: The folder. It may hold an earlier, even unfinished, run with the same settings, which then goes on.
             config: Everything that decides the results.
+            advice: What else to say of another folder, where this one is refused.
 
         Raises:
             OtherRunError: The folder holds a run with other settings.
@@ -55,15 +54,14 @@ class RunFolder:
         self.path = path
         wanted = plain(config)
         file = path / _CONFIG
-        check_same(path, config)
+        check_same(path, config, advice)
         if not file.exists() and path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise RunFolderError(f"{path} holds something else than a run; choose a new or an empty folder")
         path.mkdir(parents=True, exist_ok=True)
         for name in ("checkpoints", "media", "tables"):
             (path / name).mkdir(exist_ok=True)
         write_json(file, wanted)
-        self._events: SummaryWriter | None = None
-        self._purge: int | None = None
+        self.writers: list[Writer] = [TensorBoard(path / "tb")]
 
     @property
     def finished(self) -> bool:
@@ -86,16 +84,13 @@ class RunFolder:
         return self.path / "tables"
 
     def log(self, step: int, values: Mapping[str, object]) -> None:
-        """Add a line to the metrics, and their numbers to TensorBoard's."""
+        """Add a line to the metrics, and give their numbers to all writers."""
         line = json.dumps(plain({"step": step, **values}), allow_nan=False)
         with (self.path / _METRICS).open("a", encoding="utf-8") as stream:
             stream.write(line + "\n")
-        if self._events is None:
-            # Beside the files of earlier sittings, which TensorBoard reads together.
-            suffix = f".{uuid.uuid4().hex}"
-            self._events = SummaryWriter(str(self.path / "tb"), purge_step=self._purge, filename_suffix=suffix)
-        for name, number in _scalars(values):
-            self._events.add_scalar(name, number, step)
+        numbers = dict(_scalars(values))
+        for writer in self.writers:
+            writer.write(step, numbers)
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of the metrics; one that was cut off is left out."""
@@ -113,13 +108,13 @@ class RunFolder:
         lines = [json.dumps(values) + "\n" for values in self.metrics() if values["step"] <= step]
         if (self.path / _METRICS).exists():
             write_text(self.path / _METRICS, "".join(lines))
-        self._purge = step + 1
+        for writer in self.writers:
+            writer.forget_after(step)
 
     def close(self) -> None:
-        """Wait until everything is written, also what TensorBoard reads."""
-        if self._events is not None:
-            self._events.close()
-            self._events = None
+        """Wait until everything is written, also by the writers."""
+        for writer in self.writers:
+            writer.close()
 
     def read_summary(self) -> dict[str, Any]:
         """The results."""
@@ -182,7 +177,7 @@ def read_config(path: Path) -> dict[str, Any]:
     return found
 
 
-def check_same(path: Path, config: Mapping[str, object]) -> None:
+def check_same(path: Path, config: Mapping[str, object], advice: str = "") -> None:
     """Refuse a folder that holds a run with other settings than these, which may be a part of all.
 
     Raises:
@@ -195,6 +190,5 @@ def check_same(path: Path, config: Mapping[str, object]) -> None:
         found = {name: found.get(name) for name in wanted}
     if changed := differences(found, wanted):
         raise OtherRunError(
-            f"{path} holds another run ({changed}); choose another folder (--out), which can share its models"
-            f" (--models {path / 'checkpoints'}), or remove this one"
+            f"{path} holds another run ({changed}); choose another folder (--out){advice}, or remove this one"
         )

@@ -13,10 +13,9 @@ A dependency is predicted where `score >= threshold`.
 
 from typing import Literal, TypeAlias
 
+import jax
 import numpy as np
 from jaxtyping import Bool, Float
-
-from elden.graphs.metrics import best_f1
 
 Rule: TypeAlias = Literal["change", "otsu"]
 
@@ -64,17 +63,34 @@ def change_threshold(
         own: Whether the own edges of destinations that did not change are asked for as well.
     """
     _check(scores)
-    counted = mask.any(axis=1)
-    if not counted.any():
+    if not mask.any():
         raise ValueError("no edge counts: the mask is empty")
-    highest = np.where(mask, scores, -np.inf).max(axis=2)[:, counted].ravel()
-    happened = changed[:, counted].ravel()
-    if own and not mask.all():
-        itself = np.where(mask, -np.inf, scores).max(axis=2)[~changed & ~mask.all(axis=1)]
-        highest, happened = np.append(highest, itself), np.append(happened, np.ones(len(itself), bool))
-    if not happened.any():
-        return float(np.nextafter(highest.max(), np.inf, dtype=highest.dtype))
-    return float(best_f1(highest, happened).threshold)
+    return float(change_cut(scores, changed, mask, own))
+
+
+def change_cut(
+    scores: Float[np.ndarray | jax.Array, "time dst src"],
+    changed: Bool[np.ndarray | jax.Array, "time dst"],
+    mask: Bool[np.ndarray, "dst src"],
+    own: bool = False,
+) -> Float[np.ndarray | np.generic | jax.Array, ""]:
+    """`change_threshold` without its checks, of numpy's arrays or inside a compiled function."""
+    xp = scores.__array_namespace__()
+    counted = xp.broadcast_to(mask.any(axis=1), changed.shape)
+    highest, happened = xp.max(xp.where(mask, scores, -xp.inf), axis=2), changed & counted
+    if own:
+        asked = ~changed & ~mask.all(axis=1)
+        itself = xp.where(asked, xp.max(xp.where(mask, -xp.inf, scores), axis=2), -xp.inf)
+        highest, happened, counted = (
+            xp.stack(both) for both in ((highest, itself), (happened, asked), (counted, asked))
+        )
+    order = xp.argsort(-highest.ravel())  # what does not count has -inf and comes last
+    ordered, hits, called = highest.ravel()[order], *(xp.cumsum(x.ravel()[order]) for x in (happened, counted))
+    # A threshold cannot part equal scores: only the last one of them can be the lowest that counts.
+    last = xp.append(ordered[:-1] != ordered[1:], True)
+    f1 = xp.where(last, 2 * hits / (called + hits[-1]), -1.0)
+    above = xp.nextafter(ordered[0], xp.full_like(ordered[0], xp.inf))
+    return xp.where(hits[-1] > 0, ordered[xp.argmax(f1)], above)  # type: ignore[no-any-return]
 
 
 def otsu_threshold(scores: Float[np.ndarray, "..."]) -> float:

@@ -121,13 +121,14 @@ def detect(
     rows = method_rows(config) if rows is None else tuple(rows)
     description = _description(world, config, rows)
     if folder is not None:
-        check_same(folder, description)  # before anything takes time
+        sharing = f", which can share its models (--models {folder / 'checkpoints'})"
+        check_same(folder, description, sharing)  # before anything takes time
     if dataset is None:
         dataset = _collect(world, config, progress)
     _check_world(world, dataset)
     study = _Study(world, config, dataset, deadline, progress)
     if folder is not None:
-        study.folder = RunFolder(folder, {**description, "data": _data(dataset)})
+        study.folder = RunFolder(folder, {**description, "data": _data(dataset)}, sharing)
         models = study.folder.checkpoints if models is None else models
     if models is not None:
         study.store = ModelStore(models)

@@ -1,7 +1,10 @@
 """Settings of a training: the agent, the bonus, and how the wheel turns."""
 
+import math
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
+
+import tyro
 
 from elden.agents.ppo import PpoConfig
 from elden.bonuses import BONUSES, BonusConfig
@@ -18,7 +21,7 @@ class LoopConfig:
     """Environments of each seed, side by side."""
     rollout: int = 100
     """Steps of each environment between two updates of the policy."""
-    steps: int = 2_560_000
+    steps: Annotated[int, tyro.conf.arg(aliases=("--steps",))] = 2_560_000
     """Steps of each seed in all, rounded up to whole rollouts."""
     warmup_steps: int = 25_600
     """Steps of random actions before the policy learns and before bonuses are paid, rounded up to whole rollouts."""
@@ -46,11 +49,9 @@ class LoopConfig:
         for name in ("discount", "intrinsic_discount"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must lie between 0 and 1")
-        if self.warmup_steps < 0 or self.intrinsic_weight < 0:
-            raise ValueError(
-                f"warmup_steps={self.warmup_steps}, intrinsic_weight={self.intrinsic_weight} given; both must be 0 or"
-                " more"
-            )
+        for name in ("warmup_steps", "intrinsic_weight"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}={getattr(self, name)} given; it must be 0 or more")
 
     @property
     def steps_per_iteration(self) -> int:
@@ -72,10 +73,10 @@ class LoopConfig:
 class TrainingConfig:
     """A training: what the agent is paid for beside the task, how it learns, and how often it is repeated."""
 
-    bonus_name: str = "elden"
-    """Which bonus."""
+    bonus_name: Annotated[str, tyro.conf.arg(name="bonus", metavar=f"{{{','.join(BONUSES)}}}")] = "elden"
+    """What agents are paid for beside the task."""
     bonus: BonusConfig = field(default_factory=BonusConfig)
-    """Its settings."""
+    """Settings of the bonus; those that the chosen one does not read are refused."""
     ppo: PpoConfig = field(default_factory=PpoConfig)
     """The policy's learning."""
     loop: LoopConfig = field(default_factory=LoopConfig)

@@ -73,6 +73,15 @@ class Rollout:
     solvable: Bool[Array, "*seed time env"]
 
 
+_Tree = TypeVar("_Tree")
+
+
+def _where(condition: Bool[Array, ""], one: _Tree, other: _Tree) -> _Tree:
+    """One of two trees of the same shapes."""
+    chosen: _Tree = jax.tree.map(lambda a, b: a if a is b else jnp.where(condition, a, b), one, other)
+    return chosen
+
+
 _Carry: TypeAlias = tuple[WorldState, Bool[Array, " world"]]
 
 
@@ -96,7 +105,8 @@ class Loop(Generic[BonusState]):
         """What learns to act."""
         loop, ppo = self.config, self.ppo
         size = min(ppo.minibatch_size, loop.steps_per_iteration)
-        updates = loop.iterations * ppo.epochs * (loop.steps_per_iteration // size)
+        learning = max(1, loop.iterations - loop.warmup_iterations)
+        updates = learning * ppo.epochs * (loop.steps_per_iteration // size)
         inputs = self.world.factors.encoded_width + int(loop.see_time)
         return Ppo(ppo, Categorical(self.world.num_actions), inputs, 1 + int(loop.separate_values), updates)
 
@@ -127,9 +137,12 @@ class Loop(Generic[BonusState]):
         loop = self.config
         warm = iteration >= loop.warmup_iterations
         worlds, solvable, rollout = self._roll(state, parts[:, 0], warm)
-        bonus, intrinsic, paid = jax.vmap(self.bonus.reward)(state.bonus, rollout.steps)
-        intrinsic = jnp.where(warm, intrinsic, 0.0)
-        scale, scaled = jax.vmap(self._scaled)(state.scale, intrinsic, rollout.steps.done)
+        paid_bonus, intrinsic, paid = jax.vmap(self.bonus.reward)(state.bonus, rollout.steps)
+        paid_scale, scaled = jax.vmap(self._scaled)(state.scale, intrinsic, rollout.steps.done)
+        # Before that nothing is paid: no item counts as paid, and no reward as one that others are compared with.
+        bonus, scale, scaled = _where(
+            warm, (paid_bonus, paid_scale, scaled), (state.bonus, state.scale, jnp.zeros_like(scaled))
+        )
 
         def learn(policy: PpoState) -> tuple[PpoState, Metrics]:
             experience = jax.vmap(self._experience)(policy.network, rollout, scaled)

@@ -35,11 +35,11 @@ Told: TypeAlias = dict[str, list[float]]
 Progress: TypeAlias = Callable[[int, int, Told], None]
 """Called with the iterations done and to be done, and the metrics of the last one."""
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 """Changes when the same settings and seed no longer give the same training."""
 
-_MAY_BE_MISSING = ("episode/", "stage/")
-"""Metrics that are NaN in a rollout in which no episode ends."""
+_MAY_BE_MISSING = ("episode/", "stage/", "graph/")
+"""Metrics that are NaN in a rollout in which no episode ends, or no graph is read."""
 _LEARNT = ("policy/", "dynamics/", "bonus/")
 """Metrics that may be NaN as long as nothing learns."""
 
