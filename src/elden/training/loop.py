@@ -136,18 +136,15 @@ class Loop(Generic[BonusState]):
         parts = jax.vmap(lambda key: jax.random.split(key, 3))(keys)
         loop = self.config
         warm = iteration >= loop.warmup_iterations
-        worlds, solvable, rollout = self._roll(state, parts[:, 0], warm)
-        paid_bonus, intrinsic, paid = jax.vmap(self.bonus.reward)(state.bonus, rollout.steps)
-        paid_scale, scaled = jax.vmap(self._scaled)(state.scale, intrinsic, rollout.steps.done)
+        worlds, solvable, rollout = self.roll(state, parts[:, 0], warm)
+        paid_bonus, paid_scale, scaled, paid = self.pay(state.bonus, state.scale, rollout.steps)
         # Before that nothing is paid: no item counts as paid, and no reward as one that others are compared with.
         bonus, scale, scaled = _where(
             warm, (paid_bonus, paid_scale, scaled), (state.bonus, state.scale, jnp.zeros_like(scaled))
         )
 
         def learn(policy: PpoState) -> tuple[PpoState, Metrics]:
-            experience = jax.vmap(self._experience)(policy.network, rollout, scaled)
-            updated: tuple[PpoState, Metrics] = jax.vmap(self.agent.update)(policy, parts[:, 1], experience)
-            return updated
+            return self.learn(policy, parts[:, 1], rollout, scaled)
 
         def leave(policy: PpoState) -> tuple[PpoState, Metrics]:
             return policy, {name: jnp.full(keys.shape, jnp.nan, jnp.float32) for name in self.agent.metric_names}
@@ -158,14 +155,34 @@ class Loop(Generic[BonusState]):
         metrics["bonus/scaled"] = jnp.mean(scaled, axis=(1, 2))
         return LoopState(worlds, solvable, policy, bonus, scale), metrics
 
+    def pay(
+        self, bonus: BonusState, scale: Scale, steps: Steps
+    ) -> tuple[BonusState, Scale, Float[Array, "seed time env"], Metrics]:
+        """The bonus for the steps of a rollout, with the weight that it has in the policy's reward."""
+        bonus, intrinsic, metrics = jax.vmap(self.bonus.reward)(bonus, steps)
+        scale, scaled = jax.vmap(self._scaled)(scale, intrinsic, steps.done)
+        return bonus, scale, scaled, metrics
+
+    def learn(
+        self, policy: PpoState, keys: Key[Array, " seed"], rollout: Rollout, scaled: Float[Array, "seed time env"]
+    ) -> tuple[PpoState, Metrics]:
+        """The policies after they have learnt from a rollout and what was paid for it."""
+        experience = jax.vmap(self._experience)(policy.network, rollout, scaled)
+        updated: tuple[PpoState, Metrics] = jax.vmap(self.agent.update)(policy, keys, experience)
+        return updated
+
+    def teach(self, bonus: BonusState, keys: Key[Array, " seed"], steps: Steps) -> tuple[BonusState, Metrics]:
+        """The bonuses after they have learnt from a rollout."""
+        updated: tuple[BonusState, Metrics] = jax.vmap(self.bonus.update)(bonus, keys, steps)
+        return updated
+
     def _taught(
         self, bonus: BonusState, keys: Key[Array, " seed"], steps: Steps, warm: Bool[Array, ""]
     ) -> tuple[BonusState, Metrics]:
-        """The bonuses after they have learnt from a rollout."""
+        """The bonuses after they have learnt from a rollout, if they already do."""
 
         def learn(bonus: BonusState) -> tuple[BonusState, Metrics]:
-            updated: tuple[BonusState, Metrics] = jax.vmap(self.bonus.update)(bonus, keys, steps)
-            return updated
+            return self.teach(bonus, keys, steps)
 
         if self.config.learn_in_warmup:
             return learn(bonus)
@@ -184,7 +201,7 @@ class Loop(Generic[BonusState]):
         encoded = self.world.factors.one_hot(obs)
         return jnp.concatenate([encoded, elapsed[..., None]], axis=-1) if self.config.see_time else encoded
 
-    def _roll(
+    def roll(
         self, state: LoopState[BonusState], keys: Key[Array, " seed"], warm: Bool[Array, ""]
     ) -> tuple[WorldState, Bool[Array, " world"], Rollout]:
         """A rollout of all seeds."""
