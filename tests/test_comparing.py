@@ -1,0 +1,162 @@
+"""Comparing bonuses: processes side by side, how agents are read from their run folders, tables, and the command."""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elden.cli import main
+from elden.cli.compare import Compare
+from elden.cli.errors import UsageError
+from elden.dynamics.runs import Deadline
+from elden.studies.exploration import Agents, Contender, compare, comparison
+from elden.studies.processes import Job, run_jobs
+from elden.viewing import Line, bonus_curves, running_mean, stage_bars
+
+
+def job(name: str, code: str) -> Job:
+    return Job(name, (sys.executable, "-c", code))
+
+
+def test_exit_codes_and_words_of_every_command_are_kept(tmp_path: Path) -> None:
+    codes = run_jobs([job("good", "print('fine')"), job("bad", "raise SystemExit(3)")], tmp_path)
+    assert codes == {"good": 0, "bad": 3}
+    assert (tmp_path / "good.log").read_text() == "fine\n"
+
+
+def test_no_more_than_so_many_run_at_once(tmp_path: Path) -> None:
+    looks: list[list[str]] = []
+
+    def look(names: Sequence[str]) -> None:
+        looks.append(list(names))
+
+    run_jobs([job(f"{i}", "import time; time.sleep(0.6)") for i in range(5)], tmp_path, at_once=2, look=look)
+    assert max(map(len, looks)) == 2
+    assert {name for names in looks for name in names} == {f"{i}" for i in range(5)}
+
+
+def test_a_deadline_is_handed_on_and_nothing_begins_after_it(tmp_path: Path) -> None:
+    say = "import sys, time; print(sys.argv[1:]); time.sleep(1.2)"
+    codes = run_jobs([job("first", say), job("late", say)], tmp_path, at_once=1, deadline=Deadline.after(1.0))
+    assert codes == {"first": 0}
+    option, seconds = json.loads((tmp_path / "first.log").read_text().replace("'", '"'))
+    assert (option, float(seconds)) == ("--time-limit-s", 1.0)
+
+
+def test_an_interruption_reaches_every_process_once(tmp_path: Path) -> None:
+    code = (
+        "import signal, sys, time\n"
+        "def end(*_): print('kept'); sys.exit(0)\n"
+        "signal.signal(signal.SIGINT, end)\n"
+        "print('here', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+
+    def look(_: object) -> None:
+        if all((tmp_path / f"{name}.log").read_text() == "here\n" for name in ("a", "b")):
+            raise KeyboardInterrupt
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs([job("a", code), job("b", code)], tmp_path, look=look)
+    assert time.monotonic() - began < 30
+    assert [(tmp_path / f"{name}.log").read_text() for name in ("a", "b")] == ["here\nkept\n"] * 2
+
+
+def agents(success: list[list[float]], contender: str = "elden", world: str = "thawing") -> Agents:
+    values = np.array(success)
+    final = [{"success_rate_solvable": float(value)} for value in values[-1]]
+    summary = {"seeds": final, "steps_per_s": 1.0, "compile_s": 1.0, "wall_s": 1.0, "command": "", "device": ""}
+    steps = np.arange(1, len(values) + 1) * 100
+    stages = {"one": np.ones(values.shape[1]), "two": values[-1]}
+    return Agents(world, contender, {}, {**summary, "date": ""}, steps, values, values, stages)
+
+
+def test_steps_to_a_level_are_those_of_the_running_mean() -> None:
+    rising = agents([[0.0, 0.0], [0.5, np.nan], [0.96, 0.2], [0.9, 0.3]])
+    np.testing.assert_array_equal(rising.steps_to(0.95), [300, np.nan])
+    np.testing.assert_array_equal(rising.steps_to(0.25), [200, 400])
+
+
+def test_running_means_have_a_window_of_a_fortieth() -> None:
+    values = np.zeros((80, 1))
+    values[40:] = 1.0
+    smooth = running_mean(values)
+    assert smooth[39:42, 0].tolist() == [0.0, 0.5, 1.0]
+
+
+def test_a_table_counts_who_solved_and_shows_the_worst() -> None:
+    table = comparison([agents([[0.96, 0.2], [0.97, 0.2]]), agents([[0.0, 0.0], [0.1, 0.0]], "none")])
+    assert table.rows[0][:5] == ("elden", "1 of 2", "0.58", "0.20", "100")
+    assert table.rows[1][:5] == ("none", "0 of 2", "0.05", "0.00", "–")
+    assert table.bold == {(0, 2)}
+
+
+def test_figures_have_a_panel_for_each_world_and_a_line_for_each_agent() -> None:
+    all_agents = [
+        agents([[0.1, 0.2], [0.9, np.nan]], name, world) for world in ("a", "b") for name in ("elden", "none")
+    ]
+    figure = bonus_curves([Line(each.world, each.contender, each.steps, each.success) for each in all_agents], "title")
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["a", "b"]
+    assert [len(axes.lines) for axes in figure.axes] == [2 * (2 + 1)] * 2
+    bars = stage_bars({(each.world, each.contender): each.by_stage for each in all_agents}, "title")
+    heights = [[patch.get_height() for patch in axes.patches] for axes in bars.axes]  # type: ignore[attr-defined]
+    assert heights[0] == pytest.approx([1.0, 0.9, 1.0, 0.9])
+
+
+def test_nothing_to_draw_is_refused() -> None:
+    with pytest.raises(ValueError, match="no agents"):
+        bonus_curves([], "title")
+    with pytest.raises(ValueError, match="no agents"):
+        stage_bars({}, "title")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"worlds": ("thawin",)}, "did you mean 'thawing'"),
+        ({"bonuses": ("eldn",)}, "did you mean 'elden'"),
+        ({"bonuses": ()}, "nothing to compare"),
+        ({"bonuses": ("none", "none")}, "name something twice"),
+        ({"variants": ("no gate",)}, "write a name and options"),
+        ({"jobs": 0}, "--jobs 0 given"),
+    ],
+)
+def test_impossible_comparisons_are_refused(options: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        Compare(**options)  # type: ignore[arg-type]
+
+
+def test_a_variant_is_a_name_with_options() -> None:
+    variant = Compare(bonuses=(), variants=("no gate = --bonus.gate.kind none",)).contenders[0]
+    assert variant == Contender("no gate", ("--bonus.gate.kind", "none"))
+
+
+def test_a_comparison_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny = "--loop.num-envs 4 --loop.rollout 20 --loop.warmup-steps 0 --steps 160"
+    words = ["compare", "--worlds", "thawing", "--bonuses", "--variants", f"plain=--bonus none {tiny}"]
+    words += ["--seeds", "2", "--out", str(tmp_path)]
+    main(words)
+    assert "plain" in capsys.readouterr().out
+    row = json.loads((tmp_path / "table.json").read_text())["rows"][0]
+    lines = [json.loads(line) for line in (tmp_path / "thawing-plain" / "metrics.jsonl").read_text().splitlines()]
+    assert (row["env_steps"], len(row["success_solvable"])) == (160, 2)
+    assert row["curve"]["success_solvable"] == [line["episode/success_solvable"] for line in lines]
+    assert row["training"]["bonus_name"] == "none"
+    for name in ("curves.png", "stages.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    before = (tmp_path / "thawing-plain" / "summary.json").stat().st_mtime_ns
+    main(words)  # nothing is trained again
+    assert (tmp_path / "thawing-plain" / "summary.json").stat().st_mtime_ns == before
+
+
+def test_what_failed_or_was_not_begun_is_told(tmp_path: Path) -> None:
+    found, left = compare(["thawing"], [Contender("odd", ("--no-such-option",))], tmp_path)
+    assert (found, left) == ([], {"thawing-odd": 2})
+    assert "no option '--no-such-option'" in (tmp_path / "logs" / "thawing-odd.log").read_text()
+    found, left = compare(["thawing"], [Contender.bonus("none")], tmp_path, deadline=Deadline.after(0))
+    assert (found, left) == ([], {"thawing-none": -1})
