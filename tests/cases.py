@@ -1,8 +1,9 @@
 """The worlds and profiles that the suite goes through, made once and compiled once."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +59,16 @@ _LONGEST = (
     "minecraft-primitives",
 )
 
-PLAYED = [pytest.param(case, marks=pytest.mark.slow) if case in _LONGEST else case for case in CASES]
+
+def some_slow(names: Iterable[str], slow: Collection[str]) -> list[Any]:
+    """Names to parametrise by, some of them for slow tests only."""
+    return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in names]
+
+
+SIMILAR = ("thawing-path", "carwash-path", "carwash-lag0", "minecraft-path", "minecraft-primitives")
+"""Cases that share nearly all rules with another one."""
+
+PLAYED = some_slow(CASES, _LONGEST)
 """All cases for tests that play long; those that take longest are slow ones."""
 
 NUM_ENVS = 16

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import some_slow
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from elden.bonuses import (
@@ -143,7 +144,7 @@ def test_curiosity_is_caught_by_the_television_and_elden_is_not() -> None:
     assert after <= 1e-3 < before
 
 
-@pytest.mark.parametrize("name", ["elden", "disagreement"])
+@pytest.mark.parametrize("name", some_slow(["elden", "disagreement"], ["disagreement"]))
 def test_an_interaction_that_was_never_seen_is_worth_more_than_what_is_known(name: str) -> None:
     bonus = make_bonus(name, SPACE, gated())
     blind = trained(bonus, *(walk(seed, 128, (STAY, LEFT, RIGHT)) for seed in range(3)))
@@ -163,7 +164,7 @@ def test_an_action_that_influences_nothing_is_worth_nothing_to_cai() -> None:
     assert abs(nothing) < 0.03
 
 
-@pytest.mark.parametrize("name", sorted(set(BONUSES) - {"none"}))
+@pytest.mark.parametrize("name", some_slow(sorted(set(BONUSES) - {"none"}), ["composite", "graph-count"]))
 def test_every_bonus_fades_where_it_is_always_the_same(name: str) -> None:
     """And its shape, finiteness, and state are as the interface says."""
     bonus = make_bonus(name, SPACE, TINY if name in ("curiosity", "cai") else gated())
@@ -290,6 +291,7 @@ def test_elden_is_its_formula_whatever_the_gate() -> None:
     assert means[0] > means[2] > 0
 
 
+@pytest.mark.slow
 def test_runs_side_by_side_are_those_one_after_the_other() -> None:
     bonus = make_bonus("elden", SPACE, replace(gated(once=True), ensemble=replace(TINY.ensemble, updates=20)))
     keys = jax.random.split(jax.random.key(0), 2)

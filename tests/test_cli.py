@@ -19,6 +19,7 @@ from typing import get_args
 import jax
 import numpy as np
 import pytest
+from cases import some_slow
 from PIL import Image
 
 import elden
@@ -319,7 +320,7 @@ def counts(out: str) -> list[str]:
     return re.findall(r"step +(\d+)/", out)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some_slow(NAMES, ["minecraft"]))
 def test_play_given_keys(capsys: pytest.CaptureFixture[str], name: str) -> None:
     world = make(name, max_steps=4)
     keys = list(assign_keys(world.action_names))[-2:]
@@ -408,7 +409,7 @@ def make_film(capsys: pytest.CaptureFixture[str], out: Path, *words: str) -> tup
     return said, summary
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some_slow(NAMES, ["minecraft"]))
 def test_film(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
     words = [name, "--episodes", "2", "--max-steps", "4", "--no-solvable-only", "--seed", "5", "--tile", "16"]
     said, summary = make_film(capsys, tmp_path, *words)

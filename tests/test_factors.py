@@ -316,6 +316,7 @@ class TestEncoding:
             [True, True, False],
         ]
 
+    @settings(max_examples=10)
     @given(worlds(), st.sampled_from(GRANULARITIES), st.sampled_from([(), (3,), (2, 3)]))
     def test_padded_round_trip(self, factors: Factors, granularity: Granularity, batch: tuple[int, ...]) -> None:
         encoded = np.random.default_rng(0).normal(size=(*batch, factors.encoded_width)).astype(np.float32)

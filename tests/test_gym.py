@@ -470,6 +470,7 @@ def test_the_last_stage_is_success_also_where_the_goal_is_given(
     assert info["stages"][-1] == info["success"]
 
 
+@pytest.mark.slow
 def test_solvable_layouts_can_be_asked_for() -> None:
     """About a fifth of CarWash's layouts have something needed shut in."""
     env, only = single(CASES["carwash-skills"]), single(CASES["carwash-skills"], solvable_only=True)

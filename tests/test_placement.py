@@ -490,6 +490,7 @@ def test_solvable_resets_are_the_others_filtered(world: CarWash) -> None:
         assert_same_distribution(shelf_cell(every), shelf_cell(restricted))
 
 
+@pytest.mark.slow
 def test_solvable_only_is_the_default_of_reset() -> None:
     option = CarWash(solvable_only=True)
     wanted = np.asarray(draws_of(CarWash(), NUM_DRAWS // 2, True, seed=1).states.values)

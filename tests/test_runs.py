@@ -48,6 +48,7 @@ def test_a_training_that_is_stopped_everywhere_ends_with_the_same_bits(tmp_path:
     assert not (tmp_path / "plain").exists()
 
 
+@pytest.mark.slow
 def test_priorities_are_kept_too(tmp_path: Path) -> None:
     trainer = Trainer(LAYOUT, replace(CONFIG, priority=0.5))
     expected = training(None, trainer=trainer, runs=RUNS[1:2]).finish()

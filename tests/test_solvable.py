@@ -339,7 +339,8 @@ def crowded_state(world: Minecraft, rng: np.random.Generator, most_waters: int =
     return minecraft_values(world, (*agent, int(rng.integers(4))), stock, things)
 
 
-@pytest.mark.parametrize("world", [MINECRAFT[0], pytest.param(MINECRAFT[1], marks=pytest.mark.slow)], ids=how)
+@pytest.mark.slow
+@pytest.mark.parametrize("world", MINECRAFT[:2], ids=how)
 def test_minecraft_in_crowded_states(world: Minecraft) -> None:
     rng = np.random.default_rng(0)
     states = np.stack([crowded_state(world, rng) for _ in range(32)])

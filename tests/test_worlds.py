@@ -10,12 +10,14 @@ import pytest
 from cases import (
     CASES,
     NUM_ENVS,
+    SIMILAR,
     TRACES,
     assert_equal,
     legal_many,
     one,
     random_actions,
     reset_many,
+    some_slow,
     step_many,
     world_of,
 )
@@ -27,8 +29,10 @@ import elden
 from elden.worlds import pictures
 from elden.worlds.base import World, WorldOptionError, WorldState
 
-case = pytest.mark.parametrize("case", CASES)
-some_cases = pytest.mark.parametrize("case", ["thawing", "carwash-primitives", "minecraft", "chain-continuous"])
+case = pytest.mark.parametrize("case", some_slow(CASES, SIMILAR))
+some_cases = pytest.mark.parametrize(
+    "case", some_slow(["thawing", "carwash-primitives", "minecraft", "chain-continuous"], ["minecraft"])
+)
 
 
 def things_present(world: World, values: np.ndarray) -> np.ndarray:
