@@ -26,7 +26,7 @@ lint: $(READY)  ## ruff and mypy
 	$(BIN)/mypy
 
 test: lint  ## lint, types and the tests (the slow ones excepted)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow

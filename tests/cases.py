@@ -49,6 +49,7 @@ def long_world_of(case: str) -> World:
 
 
 _LONGEST = (
+    "thawing",
     "thawing-path",
     "thawing-primitives",
     "carwash-path",

@@ -33,6 +33,16 @@ def key() -> jax.Array:
     return jax.random.key(0)
 
 
+# Files whose tests are few and long. They come first, so that no worker is left alone with one of them at the end.
+_LONG = ("bonuses", "exploring", "detection", "detectors", "worlds", "gym", "spec_vectors", "training", "audit")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first; their tests keep their order."""
+    first = {f"test_{name}": place for place, name in enumerate(_LONG)}
+    items.sort(key=lambda item: first.get(item.path.stem, len(first)))
+
+
 _MOST_MAPPINGS = 25_000
 
 

@@ -420,6 +420,7 @@ def test_a_continuous_action_of_one_component_is_kept_as_it_is() -> None:
     np.testing.assert_array_equal(state.ensemble.ring.items.action[: 2 * ENVS], np.full((2 * ENVS, 1), 0.25))
 
 
+@pytest.mark.slow
 def test_priorities_are_kept_for_what_comes_in() -> None:
     ensemble = replace(TINY.ensemble, train=replace(TINY.ensemble.train, priority=0.5), capacity=100, updates=5)
     bonus = make_bonus("elden", SPACE, gated(), ensemble=ensemble)

@@ -77,7 +77,7 @@ def test_help_lists_the_subcommands(capsys: pytest.CaptureFixture[str], words: t
 
 
 @pytest.mark.parametrize(
-    "command", [name for name in COMMANDS if name not in ("demo", "evaluate", "reproduce", "resume")]
+    "command", [name for name in COMMANDS if name not in ("compare", "demo", "evaluate", "reproduce", "resume")]
 )
 def test_help_of_a_subcommand_lists_every_world(capsys: pytest.CaptureFixture[str], command: str) -> None:
     code, out, _ = run(capsys, command, "--help")

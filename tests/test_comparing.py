@@ -16,6 +16,7 @@ from elden.dynamics.runs import Deadline
 from elden.studies.exploration import Agents, Contender, compare, comparison
 from elden.studies.processes import Job, run_jobs
 from elden.viewing import Line, bonus_curves, running_mean, stage_bars
+from elden.viewing.style import bonus_colors
 
 
 def job(name: str, code: str) -> Job:
@@ -106,6 +107,12 @@ def test_figures_have_a_panel_for_each_world_and_a_line_for_each_agent() -> None
     bars = stage_bars({(each.world, each.contender): each.by_stage for each in all_agents}, "title")
     heights = [[patch.get_height() for patch in axes.patches] for axes in bars.axes]  # type: ignore[attr-defined]
     assert heights[0] == pytest.approx([1.0, 0.9, 1.0, 0.9])
+
+
+def test_every_contender_has_a_colour_of_its_own() -> None:
+    names = ["elden", "no gate", "none", "no once", "cai", "bare"]
+    assert len(set(bonus_colors(names).values())) == len(names)
+    assert bonus_colors(names)["elden"] == bonus_colors(["elden"])["elden"]
 
 
 def test_nothing_to_draw_is_refused() -> None:

@@ -244,6 +244,7 @@ def test_a_training_from_the_command_line_stops_and_goes_on(
     assert "holds another run" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_training_that_is_killed_goes_on_as_if_it_had_not_been(
     whole: tuple[LoopState[Any], Path], tmp_path: Path
 ) -> None:

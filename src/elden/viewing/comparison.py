@@ -44,12 +44,13 @@ def bonus_curves(lines: Sequence[Line], title: str) -> "matplotlib.figure.Figure
         raise ValueError("no agents to draw curves of")
     worlds = list(dict.fromkeys(line.world for line in lines))
     names = list(dict.fromkeys(line.contender for line in lines))
+    colors = style.bonus_colors(names)
     figure = style.new_figure(0.5 + 4.2 * len(worlds), 4.1)
     figure.set_layout_engine("constrained", rect=(0, 0.09, 1, 0.78))
     panels = figure.subplots(1, len(worlds), squeeze=False)[0]
     for axes, world in zip(panels, worlds, strict=True):
         for line in (line for line in lines if line.world == world):
-            color, dash = style.method_color(line.contender), _dash(names, line.contender)
+            color, dash = colors[line.contender], _dash(names, line.contender)
             axes.plot(line.steps, line.values, color=color, lw=0.6, alpha=0.35)
             some = np.isfinite(line.values).any(1)
             axes.plot(line.steps[some], np.nanmean(line.values[some], axis=1), color=color, lw=2.2, ls=dash)
@@ -63,7 +64,7 @@ def bonus_curves(lines: Sequence[Line], title: str) -> "matplotlib.figure.Figure
     _head(figure, title, "thin: each agent; thick: the mean of a bonus's agents")
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], color=style.method_color(name), ls=_dash(names, name), lw=2.2) for name in names]
+    handles = [Line2D([], [], color=colors[name], ls=_dash(names, name), lw=2.2) for name in names]
     figure.legend(handles, names, loc="lower center", ncols=min(len(names), 3 * len(worlds)), handlelength=3.2)
     return figure
 
@@ -85,6 +86,7 @@ def stage_bars(
         raise ValueError("no agents to draw stages of")
     worlds = list(dict.fromkeys(world for world, _ in rates))
     names = list(dict.fromkeys(name for _, name in rates))
+    colors = style.bonus_colors(names)
     most = max(len(stages) for stages in rates.values())
     figure = style.new_figure(1.0 + max(5.0, 0.24 * most * len(names)), 0.9 + 2.5 * len(worlds))
     height = figure.get_size_inches()[1]
@@ -92,28 +94,30 @@ def stage_bars(
     panels = figure.subplots(len(worlds), 1, squeeze=False)[:, 0]
     for axes, world in zip(panels, worlds, strict=True):
         here = {name: stages for (place, name), stages in rates.items() if place == world}
-        _bars(axes, here, names)
+        _bars(axes, here, colors)
         axes.set_title(world, weight="bold")
     _head(figure, title, "episodes of the last tenth of the training in which each stage was reached; dots: each agent")
     from matplotlib.patches import Patch
 
-    handles = [Patch(color=style.method_color(name)) for name in names]
+    handles = [Patch(color=colors[name]) for name in names]
     figure.legend(handles, names, loc="lower center", ncols=len(names))
     return figure
 
 
 def _bars(
-    axes: "matplotlib.axes.Axes", here: Mapping[str, Mapping[str, Float[np.ndarray, " agent"]]], names: Sequence[str]
+    axes: "matplotlib.axes.Axes",
+    here: Mapping[str, Mapping[str, Float[np.ndarray, " agent"]]],
+    colors: Mapping[str, str],
 ) -> None:
     stages = list(dict.fromkeys(stage for rates in here.values() for stage in rates))
-    width = 0.8 / len(names)
-    for place, name in enumerate(names):
+    width = 0.8 / len(colors)
+    for place, name in enumerate(colors):
         for group, stage in enumerate(stages):
             if stage not in here.get(name, {}):
                 continue
-            x = group + (place - (len(names) - 1) / 2) * width
+            x = group + (place - (len(colors) - 1) / 2) * width
             values = here[name][stage]
-            axes.bar(x, float(np.nanmean(values)), width * 0.92, color=style.method_color(name))
+            axes.bar(x, float(np.nanmean(values)), width * 0.92, color=colors[name])
             axes.plot(np.full(len(values), x), values, ls="", marker="o", ms=2.2, color=style.INK, alpha=0.5)
     axes.set_xticks(range(len(stages)), stages)
     axes.set_ylim(0, 1.03)

@@ -8,7 +8,7 @@ import functools
 import io
 import os
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -40,13 +40,10 @@ METHOD_COLORS: Mapping[str, str] = MappingProxyType(
         "attention-mask": PURPLE,
         "intervention": VERMILLION,
         SELF_EDGES_ALONE: GREY,
-        "elden": BLUE,
-        "disagreement": ORANGE,
-        "curiosity": GREEN,
-        "cai": PURPLE,
-        "rnd": SKY,
-        "none": GREY,
     }
+)
+_BONUS_COLORS: Mapping[str, str] = MappingProxyType(
+    {"elden": BLUE, "disagreement": ORANGE, "curiosity": GREEN, "cai": PURPLE, "none": GREY}
 )
 _WORLD_LOOKS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -124,6 +121,14 @@ def new_figure(width_in: float | int, height_in: float | int) -> "matplotlib.fig
 def method_color(method: str) -> str:
     """The colour of a method, the same in every figure; one that the palette does not name gets one by its name."""
     return METHOD_COLORS.get(method, _OTHER_COLORS[zlib.crc32(method.encode()) % len(_OTHER_COLORS)])
+
+
+def bonus_colors(names: Sequence[str]) -> dict[str, str]:
+    """A colour for each bonus or variant of one: its own, or the next that no other has."""
+    left = [color for color in (VERMILLION, SKY, YELLOW, *_OTHER_COLORS) if color not in _BONUS_COLORS.values()]
+    others = [name for name in names if name not in _BONUS_COLORS]
+    chosen = {name: left[place % len(left)] for place, name in enumerate(others)}
+    return {name: _BONUS_COLORS.get(name) or chosen[name] for name in names}
 
 
 def world_look(world: str) -> tuple[str, str]:
