@@ -1,16 +1,18 @@
 """Environment steps per second of a whole training, and what share of the time each part takes.
 
-A training of some rollouts, whose last ones are timed, as `elden train` runs it. Then each part of an iteration alone,
-from the state that the training has left: acting in the worlds, reading the bonus (with its graphs), the policy's
-learning, the learning of what the bonus reads. Their times need not add up to that of the whole, since the compiler
-lets parts overlap; shares are of their sum. Graphs are read only of steps in which some child passes the gate, so
-their cost falls as models learn: `--rollouts` says how far that has gone.
+A training of some rollouts, whose last ones are timed as one compiled program, without logs. Then each part of an
+iteration alone, from the state that the training has left: acting in the worlds, reading the bonus (with its graphs),
+the policy's learning, the learning of what the bonus reads. Their times need not add up to that of the whole, since the
+compiler lets parts overlap, and a part alone also writes the state that it returns; shares are of their sum. Graphs are
+read only of steps in which some child passes the gate, so their cost falls as models learn: `--rollouts` says how far
+that has gone.
 
     python benchmarks/training.py --world carwash --seeds 10 --rollouts 60 --out results/training_speed_gpu.json
 """
 
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -158,6 +160,8 @@ def show(rows: list[Row]) -> None:
 
 def main(args: Args) -> None:
     """Measure every bonus."""
+    if args.timed < 1 or args.rollouts % args.timed:
+        sys.exit(f"--rollouts {args.rollouts} given; it must be a multiple of --timed, which is {args.timed}")
     rows = [measure(args, bonus) for bonus in args.bonuses]
     show(rows)
     if args.out is not None:

@@ -78,22 +78,24 @@ def agents(success: list[list[float]], contender: str = "elden", world: str = "t
 
 
 def test_steps_to_a_level_are_those_of_the_running_mean() -> None:
-    rising = agents([[0.0, 0.0], [0.5, np.nan], [0.96, 0.2], [0.9, 0.3]])
-    np.testing.assert_array_equal(rising.steps_to(0.95), [300, np.nan])
+    rising = agents([[0.0, 0.0], [0.5, np.nan], [1.0, 0.2], [0.9, 0.7], [0.9, 0.9], [1.0, 0.9]])
+    np.testing.assert_array_equal(rising.steps_to(0.95), [600, np.nan])
     np.testing.assert_array_equal(rising.steps_to(0.25), [200, 400])
 
 
-def test_running_means_have_a_window_of_a_fortieth() -> None:
-    values = np.zeros((80, 1))
-    values[40:] = 1.0
-    smooth = running_mean(values)
-    assert smooth[39:42, 0].tolist() == [0.0, 0.5, 1.0]
+def test_running_means_are_over_four_rollouts_however_long_the_training() -> None:
+    for length in (8, 400):
+        values = np.zeros((length, 1))
+        values[4:] = 1.0
+        assert running_mean(values)[3:9, 0].tolist() == [0.0, 0.25, 0.5, 0.75, 1.0, 1.0][: length - 3]
 
 
 def test_a_table_counts_who_solved_and_shows_the_worst() -> None:
     table = comparison([agents([[0.96, 0.2], [0.97, 0.2]]), agents([[0.0, 0.0], [0.1, 0.0]], "none")])
-    assert table.rows[0][:5] == ("elden", "1 of 2", "0.58", "0.20", "100")
-    assert table.rows[1][:5] == ("none", "0 of 2", "0.05", "0.00", "–")
+    assert table.rows[0][:5] == ("elden", "1 of 2", "0.58", "0.20", "never")  # half of them never: so is the median
+    assert table.rows[1][:5] == ("none", "0 of 2", "0.05", "0.00", "never")
+    solved = comparison([agents([[0.96, 0.96, 0.2], [0.97, 0.97, 0.2]])])
+    assert solved.rows[0][4] == "100"
     assert table.bold == {(0, 2)}
 
 
@@ -129,6 +131,7 @@ def test_nothing_to_draw_is_refused() -> None:
         ({"bonuses": ("eldn",)}, "did you mean 'elden'"),
         ({"bonuses": ()}, "nothing to compare"),
         ({"bonuses": ("none", "none")}, "name something twice"),
+        ({"variants": ("no gate=--bonus none", "no-gate=--bonus cai")}, "name something twice"),
         ({"variants": ("no gate",)}, "write a name and options"),
         ({"jobs": 0}, "--jobs 0 given"),
     ],
@@ -147,7 +150,7 @@ def test_a_comparison_from_the_command_line(tmp_path: Path, capsys: pytest.Captu
     tiny = "--loop.num-envs 4 --loop.rollout 20 --loop.warmup-steps 0 --steps 160"
     words = ["compare", "--worlds", "thawing", "--bonuses", "--variants", f"plain=--bonus none {tiny}"]
     words += ["--seeds", "2", "--out", str(tmp_path)]
-    main(words)
+    assert main(words) == 0
     assert "plain" in capsys.readouterr().out
     row = json.loads((tmp_path / "table.json").read_text())["rows"][0]
     lines = [json.loads(line) for line in (tmp_path / "thawing-plain" / "metrics.jsonl").read_text().splitlines()]
@@ -156,8 +159,10 @@ def test_a_comparison_from_the_command_line(tmp_path: Path, capsys: pytest.Captu
     assert row["training"]["bonus_name"] == "none"
     for name in ("curves.png", "stages.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    assert main([*words, "--seed", "5"]) == 2  # a folder of another training is no result of this one
+    assert "holds another run" in capsys.readouterr().err
     before = (tmp_path / "thawing-plain" / "summary.json").stat().st_mtime_ns
-    main(words)  # nothing is trained again
+    assert main(words) == 0  # nothing is trained again
     assert (tmp_path / "thawing-plain" / "summary.json").stat().st_mtime_ns == before
 
 
@@ -166,4 +171,4 @@ def test_what_failed_or_was_not_begun_is_told(tmp_path: Path) -> None:
     assert (found, left) == ([], {"thawing-odd": 2})
     assert "no option '--no-such-option'" in (tmp_path / "logs" / "thawing-odd.log").read_text()
     found, left = compare(["thawing"], [Contender.bonus("none")], tmp_path, deadline=Deadline.after(0))
-    assert (found, left) == ([], {"thawing-none": -1})
+    assert (found, left) == ([], {"thawing-none": None})

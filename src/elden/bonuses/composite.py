@@ -98,7 +98,7 @@ class Composite:
         for ensemble, own, each in zip(self.ensembles, state.ensembles, keys, strict=False):
             after, said = ensemble.update(own, each, steps)
             trained.append(after)
-            metrics |= said
+            metrics = said | metrics
         state = CompositeState(tuple(trained), state.parts)
         states = []
         for number, (part, each) in enumerate(zip(self.parts, keys[len(trained) :], strict=True)):
@@ -108,5 +108,5 @@ class Composite:
             else:
                 after_part, said = part.update(whole, each, steps)
             states.append(after_part)
-            metrics |= said
+            metrics = said | metrics
         return CompositeState(state.ensembles, tuple(states)), metrics

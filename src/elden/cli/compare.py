@@ -13,11 +13,16 @@ from rich.console import Console
 
 from elden.bonuses import BONUSES
 from elden.cli.console import make_console
+from elden.cli.detect import refusals
 from elden.cli.errors import BROKEN, INTERRUPTED, STOPPED, UsageError, check_range
+from elden.cli.train import Train
 from elden.cli.worlds import shown_as
+from elden.data.folder import check_same
 from elden.dynamics.runs import Deadline
-from elden.studies.exploration import COMPARED, Contender, compare, comparison
+from elden.studies.exploration import COMPARED, Contender, compare, comparison, training_words
+from elden.studies.results import slug
 from elden.training.presets import TrainingPreset
+from elden.training.run import Training
 from elden.viewing import rich_table
 from elden.worlds.registry import WORLDS, nearest_names
 
@@ -60,7 +65,7 @@ class Compare:
                     raise UsageError(f"--{option} {name} given; {nearest_names(name.lower(), known)}")
         if not self.worlds or not self.contenders:
             raise UsageError("nothing to compare: --worlds and one of --bonuses and --variants need a name")
-        names = [contender.name for contender in self.contenders]
+        names = [slug(contender.name) for contender in self.contenders]
         for option, given in (("worlds", self.worlds), ("bonuses and --variants", tuple(names))):
             if len(set(given)) < len(given):
                 raise UsageError(f"--{option} name something twice: {', '.join(given)}")
@@ -89,22 +94,24 @@ class Compare:
         console = make_console()
         out = Path("runs") / f"compare-{self.preset}" if self.out is None else self.out
         try:
-            agents, left = compare(
-                self.worlds,
-                self.contenders,
-                out,
-                self.options,
-                at_once=self.jobs,
-                deadline=Deadline.after(self.time_limit_s),
-                look=_Look(console, out),
-                command=command_line,
-            )
+            with refusals(out):
+                self._check(out)
+                agents, left = compare(
+                    self.worlds,
+                    self.contenders,
+                    out,
+                    self.options,
+                    at_once=self.jobs,
+                    deadline=Deadline.after(self.time_limit_s),
+                    look=_Look(console, out),
+                    command=command_line,
+                )
         except KeyboardInterrupt:
             console.print("interrupted; the same command goes on from what was kept")
             raise SystemExit(INTERRUPTED) from None
         for world in dict.fromkeys(each.world for each in agents):
             console.print(rich_table(comparison([each for each in agents if each.world == world])))
-        broken = [name for name, code in left.items() if code not in (STOPPED, -1)]
+        broken = [name for name, code in left.items() if code not in (STOPPED, None)]
         if broken:
             console.print(f"failed: {', '.join(broken)}; see {out / 'logs'}")
             raise SystemExit(BROKEN)
@@ -115,6 +122,17 @@ class Compare:
             raise SystemExit(STOPPED)
         for name in ("table.md", "curves.png", "stages.png"):
             console.print(str(out / name))
+
+    def _check(self, out: Path) -> None:
+        """Refuse, before anything is trained, options that `elden train` refuses and folders of other trainings."""
+        from elden.cli.arguments import parse
+
+        for world in self.worlds:
+            for contender in self.contenders:
+                words = training_words(world, contender, out, self.options)
+                command = parse(words)
+                assert isinstance(command, Train)
+                check_same(Path(words[-1]), Training.identity(command.world, command.config))
 
 
 def _variant(words: str) -> Contender:

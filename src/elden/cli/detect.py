@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,7 +56,7 @@ class StudyOptions(PresetOptions):
             check_range("time-limit-s", self.time_limit_s, 0, 1e9)
 
     @classmethod
-    def preset_config(cls, preset: str, world: str) -> DetectConfig:
+    def preset_config(cls, preset: str, world: str, words: Sequence[str]) -> DetectConfig:
         """The settings that a preset has for a world."""
         return study_preset(preset, world)
 

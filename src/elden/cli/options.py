@@ -109,8 +109,8 @@ class PresetOptions:
     """Dotted names of the settings that stand on the command line."""
 
     @classmethod
-    def preset_config(cls, preset: str, world: str) -> object:
-        """The settings that a preset has for a world; for none if its name is empty."""
+    def preset_config(cls, preset: str, world: str, words: Sequence[str]) -> object:
+        """The settings that a preset has for a world (for none if its name is empty) and the rest of a command line."""
         raise NotImplementedError
 
     @classmethod
@@ -120,7 +120,7 @@ class PresetOptions:
         chosen = value_of("--preset", words)
         # tyro will refuse one that is not there
         known = chosen if chosen is not None and chosen in get_args(hints["preset"]) else cls.preset
-        config = field(default=cls.preset_config(known, world or ""))
+        config = field(default=cls.preset_config(known, world or "", words))
         made: type[PresetOptions] = make_dataclass(
             cls.__name__,
             [("config", hints["config"], config)],

@@ -1,7 +1,7 @@
 """`elden train` and `elden resume`: agents that explore, and what they do as they learn."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +15,12 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from elden.bonuses import BONUSES
 from elden.bonuses.registry import settings_read
 from elden.cli.console import make_console
 from elden.cli.detect import refusals, stopping
 from elden.cli.errors import BROKEN, UsageError, check_range
-from elden.cli.options import PresetOptions, as_options, options_of
+from elden.cli.options import PresetOptions, as_options, options_of, value_of
 from elden.cli.worlds import shown_as, world_choice
 from elden.data.folder import RunFolderError
 from elden.data.wandb_run import WandbRun, kept_project, require_wandb
@@ -117,9 +118,10 @@ class Train(TrainOptions, PresetOptions):
                 raise UsageError(f"{flag} given, but --bonus.gate.kind {bonus.gate.kind} does not read it")
 
     @classmethod
-    def preset_config(cls, preset: str, world: str) -> TrainingConfig:
-        """The settings that a preset has for a world."""
-        return training_preset(preset, world)
+    def preset_config(cls, preset: str, world: str, words: Sequence[str]) -> TrainingConfig:
+        """The settings that a preset has for a world and a bonus."""
+        bonus = value_of("--bonus", words)
+        return training_preset(preset, world, bonus if bonus in BONUSES else "elden")
 
     def run(self, command_line: str) -> None:
         """Train, and say what came of it."""
@@ -195,17 +197,25 @@ def _view(console: Console, training: Training) -> Iterator[None]:
 
 
 class _Pace:
-    """How fast a training goes, since the end of its first iteration in this sitting."""
+    """How fast a training goes, since the end of its first chunk in this sitting."""
 
     def __init__(self, training: Training) -> None:
-        self.loop, self.seeds = training.config.loop, training.config.seeds
+        self.loop, self.seeds, self.chunk = training.config.loop, training.config.seeds, training.chunk
+        self.first: int | None = None
         self.began: tuple[float, int] | None = None
 
     def speed(self, done: int) -> float | None:
         """Steps of all seeds in a second; None where nothing has been measured yet."""
         now = time.monotonic()
-        self.began = self.began or (now, done)
-        taken = (done - self.began[1]) * self.loop.steps_per_iteration * self.seeds
+        self.first = done if self.first is None else self.first
+        if self.began is None:
+            if done >= self.first + self.chunk - 1 or done == self.loop.iterations:
+                self.began = (now, done)
+            return None
+        # Iterations of a chunk are told together, when all of them are done.
+        chunks = -(-(done - self.began[1]) // self.chunk)
+        ended = min(chunks * self.chunk, self.loop.iterations - self.began[1])
+        taken = ended * self.loop.steps_per_iteration * self.seeds
         return taken / (now - self.began[0]) if taken and now > self.began[0] else None
 
     def left_s(self, done: int, speed: float) -> float:

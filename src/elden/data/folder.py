@@ -16,6 +16,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,25 @@ class RunFolder:
         """Wait until everything is written, also by the writers."""
         for writer in self.writers:
             writer.close()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from writing here at the same time; the lock ends with the process.
+
+        Raises:
+            RunFolderError: Another one does.
+        """
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            yield
+            return
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunFolderError(f"another process is writing to {self.path}; wait for it, or stop it") from None
+            yield
 
     def read_summary(self) -> dict[str, Any]:
         """The results."""

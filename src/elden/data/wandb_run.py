@@ -62,12 +62,11 @@ class WandbRun:
         file, known = folder.path / _FILE, kept_project(folder.path)
         if known not in (None, project):
             raise RunFolderError(f"--wandb {project} given, but {folder.path} is logged to the project {known!r}")
-        if known is None:
-            write_json(file, {"project": project, "id": uuid.uuid4().hex[:8]})
+        run = uuid.uuid4().hex[:8] if known is None else json.loads(file.read_bytes())["id"]
         try:
             self._run = wandb.init(
                 project=project,
-                id=json.loads(file.read_bytes())["id"],
+                id=run,
                 name=folder.path.name,
                 resume="allow",
                 dir=str(folder.path),
@@ -75,6 +74,7 @@ class WandbRun:
             )
         except wandb.Error as error:
             raise RunFolderError(f"W&B does not begin a run: {error}") from None
+        write_json(file, {"project": project, "id": run})
 
     def forget_after(self, step: int) -> None:
         """Nothing: what comes again is the same."""

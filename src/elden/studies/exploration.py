@@ -4,7 +4,8 @@ Every contender is trained by `elden train` in a process of its own, several at 
 """
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from elden.data.folder import write_json, write_text
+from elden.data.folder import SUMMARY, write_json, write_text
 from elden.data.plain import plain
 from elden.dynamics.runs import Deadline
 from elden.provenance import provenance
@@ -140,7 +141,7 @@ def compare(
     deadline: Deadline = Deadline(),  # noqa: B008 (frozen)
     look: Callable[[Sequence[str]], None] | None = None,
     command: str | None = None,
-) -> tuple[list[Agents], dict[str, int]]:
+) -> tuple[list[Agents], dict[str, int | None]]:
     """Train every contender in every world, and write tables and figures of those that are finished.
 
     Args:
@@ -154,29 +155,31 @@ def compare(
         command: Command line for the records.
 
     Returns:
-        How those learnt that are finished, and the exit codes of those that failed or were stopped.
+        How those learnt that are finished, and the exit codes of those that are not; None where one has not begun.
     """
     folders = {f"{world}-{slug(each.name)}": (world, each) for world in worlds for each in contenders}
     jobs = [
-        Job(name, tuple(_train(world, out / name, [*options, *each.options])))
+        Job(name, (sys.executable, "-m", "elden.cli", *training_words(world, each, out, options)))
         for name, (world, each) in folders.items()
         if not _finished(out / name)
     ]
-    with sharing():
+    with sharing() if min(at_once, len(jobs)) > 1 else nullcontext():
         codes = run_jobs(jobs, out / "logs", at_once, deadline, look)
-    left = {name: codes.get(name, -1) for name in folders if not _finished(out / name)}
+    left = {name: codes.get(name) for name in folders if not _finished(out / name)}
     agents = [Agents.read(out / name, each.name) for name, (_, each) in folders.items() if _finished(out / name)]
     if agents:
         report(agents, out, command)
     return agents, left
 
 
-def _train(world: str, folder: Path, options: Iterable[str]) -> list[str]:
-    return [sys.executable, "-m", "elden.cli", "train", world, *options, "--out", str(folder)]
+def training_words(world: str, contender: Contender, out: Path, options: Sequence[str]) -> list[str]:
+    """The words of `elden` that train a contender in a world."""
+    folder = out / f"{world}-{slug(contender.name)}"
+    return ["train", world, *options, *contender.options, "--out", str(folder)]
 
 
 def _finished(folder: Path) -> bool:
-    return (folder / "summary.json").exists()
+    return (folder / SUMMARY).exists()
 
 
 def report(agents: Sequence[Agents], out: Path, command: str | None = None) -> list[Table]:
@@ -186,8 +189,8 @@ def report(agents: Sequence[Agents], out: Path, command: str | None = None) -> l
     origin = provenance(command)
     words = (
         f"*Solved* counts agents whose success over solvable layouts was at least {SOLVED:.0%} in the last tenth of the"
-        " training; *steps to solve* is the median, over agents that ever were there, of the steps after which the"
-        " running mean of their success was.\n\n"
+        " training; *steps to solve* is the median over all agents of the steps after which the mean of their success"
+        " over four rollouts first was there, those that never were counted as the slowest.\n\n"
         f"Made by `{origin['command']}` on {origin['device']}, {origin['date']}."
     )
     write_text(out / "table.md", "\n\n".join([*map(markdown_table, tables), words]) + "\n")
@@ -203,7 +206,7 @@ def comparison(agents: Sequence[Agents]) -> Table:
     rows = []
     for each in agents:
         final, to = each.final, each.steps_to(SOLVED)
-        reached = to[np.isfinite(to)]
+        median = float(np.median(np.where(np.isfinite(to), to, np.inf)))
         stages = np.mean(list(each.by_stage.values())) if each.by_stage else float("nan")
         rows.append(
             (
@@ -211,7 +214,7 @@ def comparison(agents: Sequence[Agents]) -> Table:
                 f"{int((final >= SOLVED).sum())} of {len(final)}",
                 format_value(float(final.mean()), digits=2),
                 format_value(float(final.min()), digits=2),
-                f"{np.median(reached):,.0f}" if reached.size else format_value(None),
+                f"{median:,.0f}" if np.isfinite(median) else "never",
                 format_value(float(stages), digits=2),
             )
         )

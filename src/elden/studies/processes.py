@@ -68,7 +68,7 @@ def run_jobs(
         while waiting or running:
             while waiting and (at_once is None or len(running) < at_once) and not deadline.over:
                 job = waiting.pop(0)
-                log = files.enter_context((logs / f"{job.name}.log").open("w"))
+                log = files.enter_context((logs / f"{job.name}.log").open("a"))  # what came before says why it ended
                 # In a session of its own: Ctrl-C comes to us, and we tell each of them, once.
                 running[job.name] = subprocess.Popen(
                     _limited(job.command, deadline),

@@ -558,7 +558,7 @@ def _better(
 ) -> Example:
     """The example so far, or one of these episodes where it is better."""
     # By number of the episode, then by agent.
-    worth = (outcomes.stages.sum(-1) + 1 + 1000 * outcomes.success).T
+    worth = np.where(outcomes.success, 1000, outcomes.stages.sum(-1) + 1).T
     place = np.unravel_index(int(np.argmax(worth)), worth.shape)
     number, agent = int(place[0]), int(place[1])
     if best is not None and _worth(best) >= int(worth[place]):
@@ -581,8 +581,8 @@ def _better(
 
 
 def _worth(example: Example) -> int:
-    """Success, then the number of stages."""
-    return int(example.steps.stages[-1].sum()) + 1 + 1000 * example.success
+    """The most for a success, else the number of stages."""
+    return 1000 if example.success else int(example.steps.stages[-1].sum()) + 1
 
 
 def _to_entities(

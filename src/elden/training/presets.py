@@ -13,6 +13,9 @@ TrainingPreset: TypeAlias = Literal["paper", "plus"]
 
 _ROLLOUTS = {"thawing": 60, "carwash": 600, "kitchen": 100}  # the paper's "n steps"; it has none for minecraft
 
+_PLAIN = ("disagreement", "curiosity", "cai")
+"""Bonuses of others, which are read from the same ensemble and paid in every step for every child, as theirs are."""
+
 
 def training_preset(name: str, world: str, bonus: str = "elden") -> TrainingConfig:
     """The settings of a preset for a world.
@@ -23,7 +26,8 @@ def training_preset(name: str, world: str, bonus: str = "elden") -> TrainingConf
     Args:
         name: Which preset.
         world: Name of the world.
-        bonus: Name of the bonus; the same agent and the same ensemble serve all of them.
+        bonus: Name of the bonus. The same agent and the same ensemble serve all of them; the gate and paying once are
+            ELDEN's alone.
 
     Raises:
         ValueError: There is no such preset or bonus.
@@ -31,7 +35,10 @@ def training_preset(name: str, world: str, bonus: str = "elden") -> TrainingConf
     presets = {"paper": _paper, "plus": _plus}
     if name not in presets:
         raise ValueError(f"no preset {name!r}; {nearest_names(name, presets)}")
-    return replace(presets[name](world), bonus_name=bonus)
+    config = replace(presets[name](world), bonus_name=bonus)
+    if bonus in _PLAIN:
+        config = replace(config, bonus=replace(config.bonus, gate=GateConfig("none"), once=False))
+    return config
 
 
 def _paper(world: str) -> TrainingConfig:

@@ -40,8 +40,6 @@ STATE_VERSION = 2
 
 _MAY_BE_MISSING = ("episode/", "stage/", "graph/")
 """Metrics that are NaN in a rollout in which no episode ends, or no graph is read."""
-_LEARNT = ("policy/", "dynamics/", "bonus/")
-"""Metrics that may be NaN as long as nothing learns."""
 
 
 class NotFiniteError(ArithmeticError):
@@ -103,7 +101,7 @@ class Training:
             raise ValueError(f"chunk={chunk}, keep={keep} given; both must be 1 or more")
         self.world, self.config, self.chunk = world, config, chunk
         self.loop: Loop[Any] = Loop.of(world, config)
-        identity = {"world": world_card(world), "training": config, "version": STATE_VERSION}
+        identity = self.identity(world, config)
         self.folder = RunFolder(folder, identity)
         self.slots = Slots(self.folder.checkpoints, identity, keep)
         self.save_every_s = save_every_s
@@ -123,6 +121,8 @@ class Training:
             RunFolderError: The folder holds no training.
         """
         config = read_config(folder)
+        if config.get("version", STATE_VERSION) != STATE_VERSION:
+            raise RunFolderError(f"{folder} was made by another version of elden, whose states this one cannot read")
         try:
             world, settings = config["world"], from_plain(TrainingConfig, config["training"])
             return cls(make(world["name"], **world["options"]), settings, folder, **options)
@@ -130,6 +130,11 @@ class Training:
             if isinstance(error, RunFolderError):
                 raise
             raise RunFolderError(f"{folder} holds no training that can go on: {error}") from None
+
+    @staticmethod
+    def identity(world: World, config: TrainingConfig) -> dict[str, object]:
+        """Everything that decides what a training comes to, as its folder has it."""
+        return {"world": world_card(world), "training": config, "version": STATE_VERSION}
 
     @property
     def finished(self) -> bool:
@@ -147,7 +152,12 @@ class Training:
         Raises:
             OutOfTimeError: The deadline has passed; the state is kept.
             NotFiniteError: A number is not finite; the state before it was is kept.
+            RunFolderError: Another process is training in the folder.
         """
+        with self.folder.locked():
+            return self._run()
+
+    def _run(self) -> LoopState[Any]:
         state, iteration, clock = self._begin()
         keys, total = self.keys, self.config.loop.iterations
         kept, saved = iteration, time.monotonic()
@@ -161,10 +171,10 @@ class Training:
                 clock = clock.plus(compile_s, time.perf_counter() - began)
                 for i, each in enumerate(told):
                     self._check(iteration + i, each)
-                state = after
-                for i, each in enumerate(told):
-                    self._tell(iteration + i + 1, each)
-                iteration += number
+                # Both at once: whatever happens while metrics are told, a state is kept under its own number.
+                first, state, iteration = iteration, after, iteration + number
+                for i, each in enumerate(told, 1):
+                    self._tell(first + i, each)
                 if iteration < total and self.deadline.over:
                     raise OutOfTimeError(f"the time limit is over, after {iteration} of {total} iterations")
                 if time.monotonic() - saved > self.save_every_s:
@@ -191,11 +201,13 @@ class Training:
 
     def _check(self, iteration: int, told: Told) -> None:
         """Refuse numbers that are not finite, but for those of what did not happen in the iteration."""
-        warm = iteration >= self.config.loop.warmup_iterations
-        missing = _MAY_BE_MISSING if warm else _MAY_BE_MISSING + _LEARNT
+        loop = self.config.loop
+        missing: tuple[str, ...] = _MAY_BE_MISSING
+        if iteration < loop.warmup_iterations:
+            missing += ("policy/",) if loop.learn_in_warmup else ("policy/", "dynamics/", "bonus/")
         for name, values in told.items():
             if not name.startswith(missing) and not all(map(math.isfinite, values)):
-                step = iteration * self.config.loop.steps_per_iteration
+                step = iteration * loop.steps_per_iteration
                 raise NotFiniteError(f"{name} is {values} in the rollout from step {step} on; the state before is kept")
 
     def _tell(self, iteration: int, told: Told) -> None:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import matplotlib.axes
     import matplotlib.figure
 
-_WINDOWS = 40
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 3)))
 
 
@@ -29,8 +28,8 @@ class Line:
 
 
 def running_mean(values: Float[np.ndarray, "time agent"]) -> Float[np.ndarray, "time agent"]:
-    """Means over each number and those before it, in a window of a fortieth of all."""
-    return smooth(values, max(1, len(values) // _WINDOWS))
+    """Means over each number and the three before it."""
+    return smooth(values, 4)
 
 
 @style.styled
