@@ -85,6 +85,7 @@ def test_events_have_types() -> None:
     assert names == {"goto", "toggle", "pick", "drop", "soak_rose", "car_cleaned", "clean_rose"}
 
 
+@pytest.mark.slow
 def test_sample_has_every_event() -> None:
     world = world_of("thawing")
     samples = sample(world, jax.random.key(0), per_event=5)

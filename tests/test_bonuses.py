@@ -360,6 +360,7 @@ def test_a_threshold_follows_the_models() -> None:
     assert 0 < float(state.memory.threshold) < 100
 
 
+@pytest.mark.slow
 def test_parts_of_a_mix_share_their_models() -> None:
     mix = make_bonus("composite", SPACE, gated(), parts=("elden", "curiosity", "rnd"), weights=(1.0, 0.5, 0.0))
     assert isinstance(mix, Composite)

@@ -250,6 +250,7 @@ def test_a_folder_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], tm
     assert "holds something else than a run" in error
 
 
+@pytest.mark.slow
 def test_reproduce_end_to_end(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     small = (*SMALL, "--methods", "attention", "--transitions", "1500")
     code, said, error = run(capsys, "reproduce", "table1", *small, "--worlds", "thawing", "--out", str(tmp_path))

@@ -291,6 +291,7 @@ class TestEncoding:
         encoded = DISCRETE.one_hot(jnp.array([[2, 0, 1], [3, -1, 0]], jnp.int32))
         assert encoded.tolist() == [[0, 0, 1, 1, 0, 0, 1], [0, 0, 0, 0, 0, 1, 0]]
 
+    @settings(max_examples=10)
     @given(worlds(), st.integers(0, 99), st.sampled_from([(), (3,), (2, 3), (0,)]))
     def test_one_hot_reads_back(self, factors: Factors, seed: int, batch: tuple[int, ...]) -> None:
         obs = sample_obs(factors, seed, batch)
@@ -363,6 +364,7 @@ class TestEncoding:
 
 
 class TestInRange:
+    @settings(max_examples=10)
     @given(worlds(), st.integers(0, 99))
     def test_members(self, factors: Factors, seed: int) -> None:
         assert factors.in_range(sample_obs(factors, seed, (2, 3))).all()
@@ -734,6 +736,7 @@ class TestSpaceSample:
         obs = sample_obs(WORLD, 0, (2, 3))
         np.testing.assert_array_equal(WORLD.from_space_sample(WORLD.to_space_sample(obs)), obs, strict=True)
 
+    @settings(max_examples=10)
     @given(worlds())
     def test_samples_of_the_space_are_in_range(self, factors: Factors) -> None:
         space = factors.to_space()

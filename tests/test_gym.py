@@ -114,7 +114,14 @@ CASES = {
 FEW = ["thawing-skills", "chain-continuous"]
 VECTOR = ["thawing-skills", "carwash-primitives", "chain-continuous", "empty-primitives"]
 """Compiling the batch takes long: one world of each make."""
-every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+every_case = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.slow) if name == "minecraft-primitives" else case
+        for name, case in CASES.items()
+    ],
+    ids=CASES.keys(),
+)
 few_cases = pytest.mark.parametrize("case", [CASES[name] for name in FEW], ids=FEW)
 vector_cases = pytest.mark.parametrize("case", [CASES[name] for name in VECTOR], ids=VECTOR)
 

@@ -13,6 +13,7 @@ from typing import Any, NotRequired, TypedDict
 import gymnasium
 import numpy as np
 import pytest
+from cases import some_slow
 
 from elden.worlds import CarWash, Minecraft, Thawing
 from elden.worlds.gym import WorldEnv
@@ -178,7 +179,7 @@ def replay_all(env: WorldEnv, lines: list[Line]) -> dict[int, dict[str, str]]:
     return {number: found for number, found in results.items() if found}
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", some_slow(OPTIONS, ["minecraft_primitives"]))
 def test_every_recorded_transition_happens_again(name: str) -> None:
     lines = recorded(name)
     wrong = replay_all(make_env(name), lines)

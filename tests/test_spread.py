@@ -66,7 +66,8 @@ def test_joined_parameters_come_apart_again() -> None:
     assert not Joint.here(model).whole
 
 
-@pytest.mark.parametrize("priority", [0.0, pytest.param(0.5, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("priority", [0.0, 0.5])
 def test_joined_parameters_learn_the_same(monkeypatch: pytest.MonkeyPatch, priority: float) -> None:
     trainer = replace(TRAINER, config=replace(TRAINER.config, priority=priority), members=2)
     state = trainer.init(jax.random.key(0), data_size=32)

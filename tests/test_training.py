@@ -254,6 +254,7 @@ def test_padding_weights_stay_zero() -> None:
     assert (after != before)[~padding].mean() > 0.5
 
 
+@pytest.mark.slow
 def test_half_precision_learns_as_well() -> None:
     (_, full), (state, half) = train(0.01), train(0.01, precision="bfloat16")
     assert abs(float(half["loss/nll"]) / float(full["loss/nll"]) - 1) < 0.05

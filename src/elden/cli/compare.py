@@ -27,6 +27,8 @@ from elden.viewing import rich_table
 from elden.worlds.registry import WORLDS, nearest_names
 
 _LINE_EVERY_S = 10.0
+_TAIL = 200_000
+"""Bytes at the end of a file of metrics that hold its last whole line."""
 _GRIDS = ("thawing", "carwash", "minecraft")
 
 
@@ -166,7 +168,11 @@ class _Look:
 
 def _last(file: Path) -> str:
     """Where a training stands, from the last whole line of its metrics."""
-    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    if not file.exists():
+        return "compiling"
+    with file.open("rb") as stream:
+        stream.seek(max(0, file.stat().st_size - _TAIL))
+        lines = stream.read().splitlines()
     for line in reversed(lines[-2:]):
         try:
             values = json.loads(line)

@@ -110,12 +110,27 @@ class Train(TrainOptions, PresetOptions):
         bonus, name = self.config.bonus, self.config.bonus_name
         read = settings_read(name, bonus)
         for setting in self.given:
-            part, *rest = setting.split(".")[1:] or ("",)
+            part = setting.split(".")[1] if "." in setting else ""
             flag = f"--{setting}".replace("_", "-")
             if setting.startswith("bonus.") and part not in read:
                 raise UsageError(f"{flag} given, but the bonus {name!r} does not read it")
-            if (part, *rest) == ("gate", "level") and bonus.gate.kind != "information":
-                raise UsageError(f"{flag} given, but --bonus.gate.kind {bonus.gate.kind} does not read it")
+            for reason in self._unread(setting):
+                raise UsageError(f"{flag} given, but {reason} does not read it")
+
+    def _unread(self, setting: str) -> Iterator[str]:
+        """What keeps a setting, by its dotted name, from being read."""
+        loop, bonus = self.config.loop, self.config.bonus
+        train = bonus.ensemble.train
+        if setting == "bonus.gate.level" and bonus.gate.kind != "information":
+            yield f"--bonus.gate.kind {bonus.gate.kind}"
+        if setting.startswith("bonus.ensemble.train.penalty_") and train.penalty == 0:
+            yield "--bonus.ensemble.train.penalty 0"
+        if setting == "bonus.ensemble.train.weight" and train.priority == 0:
+            yield "--bonus.ensemble.train.priority 0"
+        if setting == "loop.intrinsic_discount" and not loop.separate_values and loop.normalise != "return":
+            yield "--loop.no-separate-values"
+        if setting == "loop.intrinsic_weight" and self.config.bonus_name == "none":
+            yield "--bonus none"
 
     @classmethod
     def preset_config(cls, preset: str, world: str, words: Sequence[str]) -> TrainingConfig:
