@@ -29,7 +29,8 @@ from elden.dynamics.training import Transitions
 from elden.factors import Discrete
 from elden.training import evaluation
 from elden.training.config import LoopConfig, TrainingConfig
-from elden.training.evaluation import Edge, EvaluationConfig, Outcomes, evaluate, play
+from elden.training.edges import Edge
+from elden.training.evaluation import EvaluationConfig, Outcomes, evaluate, play
 from elden.training.loop import Loop
 from elden.training.run import Training
 from elden.viewing.curves import Curve, learning_curves

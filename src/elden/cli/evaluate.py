@@ -23,7 +23,8 @@ from elden.cli.errors import UsageError, check_range, check_seed
 from elden.cli.steps import record
 from elden.data.folder import write_csv, write_json
 from elden.provenance import provenance
-from elden.training.evaluation import Edge, Evaluation, EvaluationConfig, Example, evaluate
+from elden.training.edges import Edge
+from elden.training.evaluation import Evaluation, EvaluationConfig, Example, evaluate
 from elden.training.run import Training
 from elden.worlds.base import World, WorldState
 from elden.worlds.pictures import write_gif

@@ -1,0 +1,170 @@
+"""How often each edge of local graphs was there in episodes, in truth and as an agent's models see it."""
+
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+_Counts: TypeAlias = Int[np.ndarray, "agent dst src"]
+_Counted = TypeVar("_Counted", "Edges", "Edge")
+_COUNTS = ("steps", "episodes", "true", "true_episodes", "called", "both")
+
+
+@dataclass(frozen=True)
+class Edges:
+    """How often each edge was there in the steps of each agent.
+
+    Attributes:
+        dst_names: Names of the destinations.
+        src_names: Names of the sources, the action last.
+        steps: Steps of each agent.
+        episodes: Episodes of each agent.
+        true: Steps in which the edge was in the world's true local graph.
+        true_episodes: Episodes with such a step.
+        called: Steps in which most members of the agent's own ensemble see the edge; None without an ensemble.
+        both: Steps in which both hold.
+    """
+
+    dst_names: tuple[str, ...]
+    src_names: tuple[str, ...]
+    steps: Int[np.ndarray, " agent"]
+    episodes: int
+    true: Int[np.ndarray, "agent dst src"]
+    true_episodes: Int[np.ndarray, "agent dst src"]
+    called: Int[np.ndarray, "agent dst src"] | None
+    both: Int[np.ndarray, "agent dst src"] | None
+
+    @classmethod
+    def count(
+        cls,
+        names: tuple[tuple[str, ...], tuple[str, ...]],
+        counts: Bool[np.ndarray, "time agent episode"],
+        truth: Bool[np.ndarray, "time agent episode dst src"],
+        called: Bool[np.ndarray, "time agent episode dst src"] | None,
+    ) -> "Edges":
+        """Those of some episodes."""
+        mask = counts[..., None, None]
+        true = truth & mask
+        seen = None if called is None else called & mask
+        return cls(
+            *names,
+            steps=counts.sum((0, 2)),
+            episodes=counts.shape[2],
+            true=true.sum((0, 2)),
+            true_episodes=true.any(0).sum(1),
+            called=None if seen is None else seen.sum((0, 2)),
+            both=None if seen is None else (seen & true).sum((0, 2)),
+        )
+
+    def __add__(self, other: "Edges") -> "Edges":
+        """The same edges in more episodes."""
+        return _added(self, other)
+
+    def rows(self, agent: int | None = None) -> list["Edge"]:
+        """Every edge, of one agent or of all of them together."""
+
+        def of(counts: _Counts) -> Int[np.ndarray, "dst src"]:
+            return np.asarray(counts.sum(0) if agent is None else counts[agent])
+
+        agents = len(self.steps) if agent is None else 1
+        steps = int(self.steps.sum() if agent is None else self.steps[agent])
+        true, true_episodes = of(self.true), of(self.true_episodes)
+        called, both = (None if part is None else of(part) for part in (self.called, self.both))
+        return [
+            Edge(
+                dst,
+                src,
+                steps,
+                agents * self.episodes,
+                int(true[i, j]),
+                int(true_episodes[i, j]),
+                None if called is None else int(called[i, j]),
+                None if both is None else int(both[i, j]),
+            )
+            for i, dst in enumerate(self.dst_names)
+            for j, src in enumerate(self.src_names)
+        ]
+
+
+@dataclass(frozen=True)
+class Edge:
+    """How often one edge was there: counts as in `Edges`, and what follows from them."""
+
+    dst: str
+    src: str
+    steps: int
+    episodes: int
+    true: int
+    true_episodes: int
+    called: int | None
+    both: int | None
+
+    def __add__(self, other: "Edge") -> "Edge":
+        """Both as one, under the name of this one."""
+        return _added(self, other)
+
+    @property
+    def own(self) -> bool:
+        """Whether it comes from the destination itself, or from a part of it, or from what it is a part of."""
+        dst, src = self.dst.split("."), self.src.split(".")
+        return all(one == other for one, other in zip(dst, src, strict=False))
+
+    @property
+    def true_rate(self) -> float:
+        """Share of steps in which it was true."""
+        return self.true / self.steps
+
+    @property
+    def episode_rate(self) -> float:
+        """Share of episodes in which it was true at least once."""
+        return self.true_episodes / self.episodes
+
+    @property
+    def called_rate(self) -> float | None:
+        """Share of steps in which the models see it."""
+        return None if self.called is None else self.called / self.steps
+
+    @property
+    def recall(self) -> float | None:
+        """Share of the steps with it in which the models see it."""
+        return None if self.both is None or not self.true else self.both / self.true
+
+    @property
+    def precision(self) -> float | None:
+        """Share of the steps in which the models see it in which it was there."""
+        return None if self.both is None or not self.called else self.both / self.called
+
+    @property
+    def agreement(self) -> float | None:
+        """Share of steps in which the models and the world say the same."""
+        if self.called is None or self.both is None:
+            return None
+        return 1.0 - (self.true + self.called - 2 * self.both) / self.steps
+
+    def to_json(self) -> dict[str, object]:
+        """As plain values."""
+        return {
+            "dst": self.dst,
+            "src": self.src,
+            "own_past": self.own,
+            "steps": self.steps,
+            "true_steps": self.true,
+            "true_rate": self.true_rate,
+            "true_episodes": self.true_episodes,
+            "episode_rate": self.episode_rate,
+            "called_steps": self.called,
+            "called_rate": self.called_rate,
+            "recall": self.recall,
+            "precision": self.precision,
+            "agreement": self.agreement,
+        }
+
+
+def _added(one: _Counted, other: _Counted) -> _Counted:
+    """The counts of both together, under the names of the first; None where one of them has none."""
+    sums: dict[str, Any] = {}
+    for name in _COUNTS:
+        mine, theirs = getattr(one, name), getattr(other, name)
+        sums[name] = None if mine is None or theirs is None else mine + theirs
+    return replace(one, **sums)
