@@ -263,7 +263,7 @@ def slow_graphs(bonus: ModelBonus, state: ModelState, steps: Steps) -> tuple[np.
     score, predict = jax.jit(Gradient().scores, static_argnums=0), jax.jit(bonus.ensemble.outputs)
     graphs, outputs = [], []
     for member in range(TINY.ensemble.members):
-        model = jax.tree.map(lambda leaf, m=member: leaf[m], state.ensemble.models)
+        model = jax.tree.map(lambda leaf, m=member: leaf[m], state.ensemble.train.model)
         graphs.append(np.asarray(score(layout, model, batch, reference)) >= bonus.threshold)
         outputs.append(predict(jax.tree.map(lambda leaf: leaf[None], model), batch)[0])
     return np.stack(graphs), jnp.stack(outputs)

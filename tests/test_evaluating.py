@@ -107,7 +107,7 @@ def votes_of(reader: MajorityReader, state: ModelState, seen: Transitions) -> Bo
     """What each member sees, one after the other."""
     ensemble = reader.models.ensemble
     batch, reference = ensemble.encode(seen), ensemble.reference(state.ensemble)
-    members = [jax.tree.map(lambda leaf, m=m: leaf[m], state.ensemble.models) for m in range(3)]
+    members = [jax.tree.map(lambda leaf, m=m: leaf[m], state.ensemble.train.model) for m in range(3)]
     scores = [reader.detector.scores(ensemble.layout, member, batch, reference) for member in members]
     return jnp.stack(scores) >= 0.1
 

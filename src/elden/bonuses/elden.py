@@ -80,7 +80,8 @@ class Consensus(Dependencies):
 def _scores(
     detector: Detector, layout: Layout, models: Model, batch: Batch, reference: Reference
 ) -> Float[Array, "member batch child src"]:
-    return jax.vmap(lambda model: detector.scores(layout, model, batch, reference))(models)
+    scores = jax.vmap(lambda model: detector.scores(layout, model, batch, reference))(models)
+    return scores.astype(jnp.float32)
 
 
 def _changed(layout: Layout, batch: Batch, reference: Reference) -> Bool[Array, "batch child"]:

@@ -18,6 +18,7 @@ from elden.graphs.base import Reference
 from elden.pytree import pytree
 
 _EXAMPLES = 256
+_SPREAD = 50
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,6 @@ class EnsembleState:
 
     train: TrainState
     ring: Ring[Transitions]
-
-    @property
-    def models(self) -> Model:
-        """The members, stacked."""
-        return self.train.model
 
 
 @dataclass(frozen=True)
@@ -127,9 +123,15 @@ class Ensemble:
         metrics["dynamics/seen"] = state.ring.size.astype(jnp.float32)
         return replace(state, train=train), metrics
 
+    def models(self, state: EnsembleState) -> Model:
+        """The members as they judge steps, in the number format of their activations."""
+        models: Model = jax.tree.map(lambda leaf: leaf.astype(self.config.train.precision), state.train.model)
+        return models
+
     def encode(self, transitions: Transitions) -> Batch:
         """Transitions as the networks read them."""
-        return encode(self.layout, transitions.obs, transitions.action, transitions.next_obs)
+        batch = encode(self.layout, transitions.obs, transitions.action, transitions.next_obs)
+        return replace(batch, inputs=batch.inputs.astype(self.config.train.precision))
 
     def outputs(self, models: Model, batch: Batch) -> Float[Array, "member child slot value batch"]:
         """What every member predicts."""
@@ -145,8 +147,13 @@ class Ensemble:
         return Reference.of(self.layout, some.obs, some.action, some.next_obs)
 
     def recent(self, state: EnsembleState, number: int) -> Transitions:
-        """The transitions that were added last; before there are that many, some are repeated."""
-        back = jnp.arange(number, dtype=jnp.int32) % jnp.maximum(state.ring.size, 1)
+        """Transitions of late, spread evenly over the last fifty times as many; before there are so many, over all.
+
+        Those that were added last would not do: where episodes keep step with rollouts they are the ends of episodes.
+        """
+        size = jnp.maximum(state.ring.size, 1)
+        window = jnp.minimum(size, number * _SPREAD)
+        back = jnp.arange(number, dtype=jnp.int32) * window // number
         return state.ring.items[(state.ring.cursor - 1 - back) % self.config.capacity]
 
 

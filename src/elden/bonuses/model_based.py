@@ -199,7 +199,7 @@ class ModelBonus:
         """
         number = seen.obs.shape[0]
         pieces = chunked(number, min(self.ensemble_config.chunk, number))
-        models = state.ensemble.models
+        models = self.ensemble.models(state.ensemble)
         opened, errors = jax.lax.map(lambda piece: self._look(models, seen[piece]), pieces)
         opened = jnp.swapaxes(opened, 1, 2).reshape(-1, self.layout.num_children)[:number]
         worth, told = self._read(state, seen, opened, pieces)
@@ -235,6 +235,7 @@ class ModelBonus:
         `vmap` go on together until the last of them is through.
         """
         number, layout = opened.shape[0], self.layout
+        models = self.ensemble.models(state.ensemble)
         reference = self.ensemble.reference(state.ensemble)
         some = jnp.any(opened, axis=1)
         order = jnp.argsort(~some)
@@ -242,7 +243,6 @@ class ModelBonus:
 
         def judge(index: Int[Array, " chunk"]) -> _Read:
             batch = self.ensemble.encode(seen[index])
-            models = state.ensemble.models
             outputs = self.ensemble.outputs(models, batch)
             return self.signal.judge(layout, Judged(models, batch, outputs, reference, state.memory.threshold))
 
@@ -267,7 +267,7 @@ class ModelBonus:
         """Set the threshold anew where that is asked for, after the ensemble has learnt."""
         some = self.ensemble.encode(self.ensemble.recent(ensemble, min(self.ensemble_config.chunk, 512)))
         reference = self.ensemble.reference(ensemble)
-        threshold = self.signal.threshold(self.layout, ensemble.models, some, reference)
+        threshold = self.signal.threshold(self.layout, self.ensemble.models(ensemble), some, reference)
         if threshold is None:
             return memory, {}
         return replace(memory, threshold=threshold), {"bonus/threshold": threshold}

@@ -37,7 +37,7 @@ class MajorityReader:
         """The edges that more than half of the members see, at the bonus's threshold."""
         ensemble, number = self.models.ensemble, seen.action.shape[0]
         pieces = chunked(number, min(ensemble.config.chunk, number))
-        share, models = Consensus(self.detector), state.ensemble.models
+        share, models = Consensus(self.detector), ensemble.models(state.ensemble)
         reference = ensemble.reference(state.ensemble)
 
         def read(piece: Int[Array, " chunk"]) -> Bool[Array, "chunk dst src"]:
@@ -53,7 +53,7 @@ class MajorityReader:
         ensemble, rule = self.models.ensemble, Dependencies(self.detector, automatic=True)
         batch = ensemble.encode(ensemble.recent(state.ensemble, min(ensemble.config.chunk, 512)))
         reference = ensemble.reference(state.ensemble)
-        threshold = rule.threshold(ensemble.layout, state.ensemble.models, batch, reference)
+        threshold = rule.threshold(ensemble.layout, ensemble.models(state.ensemble), batch, reference)
         return state if threshold is None else replace(state, memory=replace(state.memory, threshold=threshold))
 
 

@@ -73,7 +73,8 @@ class TrainConfig:
     penalty_of: DerivativeOf = "probability"
     """Whose derivative is penalised: that of p̂, as the paper writes, or that of log p̂, as its programs do."""
     precision: Precision = "float32"
-    """Number format of activations in training; parameters, likelihoods and optimiser always have float32."""
+    """Number format of activations; parameters, likelihoods and optimiser always have float32. A bonus judges steps in
+    the same format."""
     priority: float = 0.0
     """Exponent of sampling by prediction error; 0 samples uniformly."""
     weight: float = 0.0

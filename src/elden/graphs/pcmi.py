@@ -74,7 +74,7 @@ def influence(
     children, _, num_inputs, size = features.shape
 
     def without(lost: Int[Array, ""]) -> Float[Array, "child batch"]:
-        kept = (jnp.arange(num_inputs, dtype=jnp.int32) != lost).astype(jnp.float32)
+        kept = (jnp.arange(num_inputs, dtype=jnp.int32) != lost).astype(features.dtype)
         mask = jnp.broadcast_to(kept[:, None], (children, num_inputs, size))
         return log_likelihood(layout, predict(layout, model.net, features, Modulation(features=mask)).out, batch)
 

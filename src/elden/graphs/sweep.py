@@ -57,7 +57,7 @@ def with_source(
     row, entry, child, slot, value = layout.own_components
     current = batch.current
     if row.size:
-        current = current.at[child, slot, value].set(inputs[row, entry], unique_indices=True)
+        current = current.at[child, slot, value].set(inputs[row, entry].astype(current.dtype), unique_indices=True)
     return replace(batch, inputs=inputs, current=current)
 
 
@@ -83,10 +83,10 @@ def sweep(
 
     def one(swap: tuple[Int[Array, ""], Int[Array, ""], Int[Array, ""]]) -> Float[Array, "child batch"]:
         source, value, entry = swap
-        chosen = (entries == entry).astype(jnp.float32)[None, :, None]
+        chosen = (entries == entry).astype(batch.inputs.dtype)[None, :, None]
         if continuous.any():
             seen = jax.lax.dynamic_index_in_dim(reference.inputs, value, axis=2, keepdims=True)
-            chosen = jnp.where(jnp.asarray(continuous)[source], seen, chosen)
+            chosen = jnp.where(jnp.asarray(continuous)[source], seen.astype(chosen.dtype), chosen)
         tried = with_source(layout, batch, source, chosen)
         return log_likelihood(layout, forward(layout, model.net, tried.inputs).out, tried)
 

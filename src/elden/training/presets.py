@@ -73,6 +73,7 @@ def _plus(world: str) -> TrainingConfig:
         ensemble=EnsembleConfig(network=network, train=train, capacity=500_000, updates=64, chunk=1024),
         gate=GateConfig("information"),
         once=True,
+        automatic_threshold=True,
     )
     ppo = PpoConfig(learning_rate=1e-3, minibatch_size=1600)
     loop = LoopConfig()
