@@ -28,6 +28,8 @@ from rich.table import Table
 
 import elden
 from elden.ahead import compile_ahead
+from elden.bonuses import BONUSES
+from elden.dynamics.config import Precision
 from elden.provenance import provenance
 from elden.training.loop import Loop
 from elden.training.presets import TrainingPreset, training_preset
@@ -45,6 +47,8 @@ class Args:
     """The bonuses."""
     preset: TrainingPreset = "plus"
     """The settings."""
+    precisions: tuple[Precision, ...] = ("float32",)
+    """Number formats of the activations of what the bonus reads; a bonus without models has only the first."""
     seeds: int = 10
     """Agents side by side."""
     rollouts: int = 20
@@ -63,6 +67,7 @@ class Row:
 
     world: str
     bonus: str
+    precision: Precision
     seeds: int
     steps_per_rollout: int
     """Of all seeds together."""
@@ -94,9 +99,12 @@ def timed(repeats: int, run: Callable[[], object]) -> float:
     return statistics.median(times)
 
 
-def measure(args: Args, bonus: str) -> Row:
+def measure(args: Args, bonus: str, precision: Precision) -> Row:
     """Train, and time the end of it and each part."""
     config = replace(training_preset(args.preset, args.world, bonus), seeds=args.seeds)
+    ensemble = config.bonus.ensemble
+    ensemble = replace(ensemble, train=replace(ensemble.train, precision=precision))
+    config = replace(config, bonus=replace(config.bonus, ensemble=ensemble))
     loop: Loop[Any] = Loop.of(elden.make(args.world), config)
     keys = jax.vmap(jax.random.key)(jnp.arange(args.seeds, dtype=jnp.uint32))
     state = jax.jit(loop.init)(keys)
@@ -118,6 +126,7 @@ def measure(args: Args, bonus: str) -> Row:
     return Row(
         world=args.world,
         bonus=bonus,
+        precision=precision,
         seeds=args.seeds,
         steps_per_rollout=steps,
         steps_per_s=round(steps / whole_s, 1),
@@ -150,11 +159,11 @@ def parts(args: Args, loop: "Loop[Any]", state: Any, keys: Any) -> dict[str, flo
 def show(rows: list[Row]) -> None:
     """Print the table."""
     table = Table(box=SIMPLE_HEAD)
-    for name in ("bonus", "steps/s", "compile s", *rows[0].shares):
+    for name in ("bonus", "activations", "steps/s", "compile s", *rows[0].shares):
         table.add_column(name, justify="right")
     for row in rows:
         shares = (f"{share:.0%}" for share in row.shares.values())
-        table.add_row(row.bonus, f"{row.steps_per_s:,.0f}", f"{row.compile_s:.0f}", *shares)
+        table.add_row(row.bonus, row.precision, f"{row.steps_per_s:,.0f}", f"{row.compile_s:.0f}", *shares)
     Console().print(table)
 
 
@@ -162,7 +171,11 @@ def main(args: Args) -> None:
     """Measure every bonus."""
     if args.timed < 1 or args.rollouts % args.timed:
         sys.exit(f"--rollouts {args.rollouts} given; it must be a multiple of --timed, which is {args.timed}")
-    rows = [measure(args, bonus) for bonus in args.bonuses]
+    rows = [
+        measure(args, bonus, precision)
+        for bonus in args.bonuses
+        for precision in (args.precisions if "ensemble" in BONUSES[bonus].reads else args.precisions[:1])
+    ]
     show(rows)
     if args.out is not None:
         said = {**provenance(), "preset": args.preset, "rollouts": args.rollouts, "rows": [asdict(row) for row in rows]}

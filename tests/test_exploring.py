@@ -37,7 +37,7 @@ from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.loop import Loop, LoopState
 from elden.training.presets import training_preset
-from elden.training.run import NotFiniteError, Training, _init, _program
+from elden.training.run import STATE_VERSION, NotFiniteError, Training, _init, _program
 from elden.training.scale import Scale
 
 WORLD = elden.make("thawing", max_steps=5)
@@ -64,7 +64,8 @@ LOOP: Loop[Any] = Loop.of(WORLD, TINY)
 WORDS = (
     *("train", "thawing", "--max-steps", "5", "--seeds", "2", "--loop.num-envs", "4", "--loop.rollout", "6"),
     *("--steps", str(STEPS), "--loop.warmup-steps", "24", "--ppo.minibatch-size", "8", "--ppo.epochs", "2"),
-    *("--ppo.hidden", "8", "--ppo.learning-rate", "3e-4", "--bonus.gate.level", "0.001", "--bonus.threshold", "0.1"),
+    *("--ppo.hidden", "8", "--ppo.learning-rate", "3e-4", "--bonus.gate.level", "0.001"),
+    *("--bonus.no-automatic-threshold", "--bonus.threshold", "0.1"),
     *("--bonus.ensemble.members", "2", "--bonus.ensemble.capacity", "64", "--bonus.ensemble.updates", "2"),
     *("--bonus.ensemble.chunk", "16", "--bonus.ensemble.train.batch-size", "8"),
     *("--bonus.ensemble.train.learning-rate", "3e-4", "--bonus.ensemble.network.features", "8"),
@@ -129,7 +130,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
 def test_a_training_of_another_version_is_named_as_such(tmp_path: Path) -> None:
     Training(WORLD, TINY, tmp_path / "run")
     file = tmp_path / "run" / "config.json"
-    file.write_text(file.read_text().replace('"version": 2', '"version": 1'))
+    file.write_text(file.read_text().replace(f'"version": {STATE_VERSION}', '"version": 1'))
     with pytest.raises(RunFolderError, match="another version of elden"):
         Training.open(tmp_path / "run")
 
@@ -317,6 +318,7 @@ def test_a_training_that_is_killed_goes_on_as_if_it_had_not_been(
         (("train", "thawing", "--bonus.ensemble.train.penalty-of", "probability"), "train.penalty 0 does not"),
         (("train", "thawing", "--bonus.ensemble.train.weight", "1"), "train.priority 0 does not"),
         (("train", "thawing", "--bonus", "none", "--loop.intrinsic-weight", "1"), "--bonus none does not"),
+        (("train", "thawing", "--bonus.threshold", "0.1"), "--bonus.automatic-threshold does not"),
         (("train", "thawing", "--ppo.entrop", "1"), "has no option '--ppo.entrop'; did you mean '--ppo.entropy'"),
         (("resume",), "elden resume needs the folder of a run"),
         (("resume", "nowhere"), "nowhere holds no run: it has no config.json"),

@@ -5,8 +5,10 @@ children about whose future there is nothing to learn; what a closed child's ite
 computed where all children of a step are closed.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Protocol, TypeAlias, get_args, runtime_checkable
+from functools import partial
+from typing import ClassVar, Literal, Protocol, TypeAlias, TypeVar, get_args, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -144,6 +146,7 @@ class ModelState:
 
 
 _Read: TypeAlias = tuple[Float[Array, "step child item"], Told]
+_Tree = TypeVar("_Tree")
 
 
 @dataclass(frozen=True)
@@ -199,63 +202,52 @@ class ModelBonus:
         """
         number = seen.obs.shape[0]
         pieces = chunked(number, min(self.ensemble_config.chunk, number))
-        models = self.ensemble.models(state.ensemble)
-        opened, errors = jax.lax.map(lambda piece: self._look(models, seen[piece]), pieces)
-        opened = jnp.swapaxes(opened, 1, 2).reshape(-1, self.layout.num_children)[:number]
-        worth, told = self._read(state, seen, opened, pieces)
+        view = partial(
+            self._judged, self.ensemble.models(state.ensemble), self.ensemble.reference(state.ensemble), state
+        )
+
+        def look(piece: Int[Array, " chunk"]) -> tuple[Float[Array, " chunk"], Bool[Array, "chunk child"]]:
+            judged = view(seen[piece])
+            return self._errors(judged), self.gate.open(self.layout, judged.outputs).T
+
+        def read(piece: Int[Array, " chunk"]) -> _Read:
+            return self.signal.judge(self.layout, view(seen[piece]))
+
+        def both(piece: Int[Array, " chunk"]) -> tuple[Float[Array, " chunk"], _Read]:
+            judged = view(seen[piece])
+            return self._errors(judged), self.signal.judge(self.layout, judged)
+
+        def joined(parts: _Tree) -> _Tree:
+            whole: _Tree = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:number], parts)
+            return whole
+
+        if self.gate.kind == "none":  # all is read, so there is no need to look at it first
+            errors, (worth, told) = joined(jax.lax.map(both, pieces))
+            opened = jnp.ones((number, self.layout.num_children), jnp.bool_)
+        else:
+            errors, opened = joined(jax.lax.map(look, pieces))
+            worth, told = _read_where(jnp.any(opened, axis=1), read, pieces.shape[1])
         metrics = {
             **{name: jnp.mean(each, where=jnp.any(opened, axis=1)) for name, each in told.items()},
-            "dynamics/accuracy": 1.0 - jnp.mean(errors.reshape(-1)[:number]),
+            "dynamics/accuracy": 1.0 - jnp.mean(errors),
             "bonus/open": jnp.mean(opened.astype(jnp.float32)),
         }
         return jnp.where(opened[..., None], worth, 0.0), metrics
 
-    def _look(self, models: Model, some: Transitions) -> tuple[Bool[Array, "child chunk"], Float[Array, " chunk"]]:
-        """Which children count, and the members' mean prediction error."""
-        layout = self.layout
+    def _judged(self, models: Model, reference: Reference, state: ModelState, some: Transitions) -> Judged:
+        """What the ensemble makes of these transitions."""
         batch = self.ensemble.encode(some)
-        outputs = self.ensemble.outputs(models, batch)
+        return Judged(models, batch, self.ensemble.outputs(models, batch), reference, state.memory.threshold)
 
-        def error(out: Float[Array, "child slot value chunk"]) -> Float[Array, " chunk"]:
-            errors = slot_errors(layout, slot_log_likelihood(layout, out, batch))
+    def _errors(self, judged: Judged) -> Float[Array, " batch"]:
+        """The members' mean prediction error."""
+        layout = self.layout
+
+        def error(out: Float[Array, "child slot value batch"]) -> Float[Array, " batch"]:
+            errors = slot_errors(layout, slot_log_likelihood(layout, out, judged.batch))
             return jnp.sum(errors, axis=(0, 1)) / layout.factors.num_variables
 
-        return self.gate.open(layout, outputs), jnp.mean(jax.vmap(error)(outputs), axis=0)
-
-    def _read(
-        self,
-        state: ModelState,
-        seen: Transitions,
-        opened: Bool[Array, "step child"],
-        pieces: Int[Array, "piece chunk"],
-    ) -> tuple[Float[Array, "step child item"], Told]:
-        """The amounts of all steps with an open child, and what is told of them; 0 for the others.
-
-        Those with open children come first, and pieces are read as long as they hold any. Independent runs under
-        `vmap` go on together until the last of them is through.
-        """
-        number, layout = opened.shape[0], self.layout
-        models = self.ensemble.models(state.ensemble)
-        reference = self.ensemble.reference(state.ensemble)
-        some = jnp.any(opened, axis=1)
-        order = jnp.argsort(~some)
-        chunk = pieces.shape[1]
-
-        def judge(index: Int[Array, " chunk"]) -> _Read:
-            batch = self.ensemble.encode(seen[index])
-            outputs = self.ensemble.outputs(models, batch)
-            return self.signal.judge(layout, Judged(models, batch, outputs, reference, state.memory.threshold))
-
-        def read(carry: tuple[Int[Array, ""], _Read]) -> tuple[Int[Array, ""], _Read]:
-            first, known = carry
-            index = order[(first + jnp.arange(chunk, dtype=jnp.int32)) % number]
-            return first + chunk, jax.tree.map(lambda old, new: old.at[index].set(new), known, judge(index))
-
-        shapes = jax.eval_shape(judge, pieces[0])
-        nothing: _Read = jax.tree.map(lambda one: jnp.zeros((number, *one.shape[1:]), one.dtype), shapes)
-        count = jnp.sum(some, dtype=jnp.int32)
-        _, known = jax.lax.while_loop(lambda carry: carry[0] < count, read, (jnp.int32(0), nothing))
-        return known
+        return jnp.mean(jax.vmap(error)(judged.outputs), axis=0)
 
     def update(self, state: ModelState, key: Key[Array, ""], steps: Steps) -> tuple[ModelState, Metrics]:
         """Train the ensemble, and set the threshold anew where that is asked for."""
@@ -271,3 +263,24 @@ class ModelBonus:
         if threshold is None:
             return memory, {}
         return replace(memory, threshold=threshold), {"bonus/threshold": threshold}
+
+
+def _read_where(wanted: Bool[Array, " step"], read: Callable[[Int[Array, " chunk"]], _Read], chunk: int) -> _Read:
+    """What is read of all wanted steps; 0 for the others.
+
+    The wanted come first, and pieces are read as long as they hold any. Independent runs under `vmap` go on together
+    until the last of them is through.
+    """
+    number = wanted.shape[0]
+    order = jnp.argsort(~wanted)
+    count = jnp.sum(wanted, dtype=jnp.int32)
+
+    def more(carry: tuple[Int[Array, ""], _Read]) -> tuple[Int[Array, ""], _Read]:
+        first, known = carry
+        index = order[(first + jnp.arange(chunk, dtype=jnp.int32)) % number]
+        return first + chunk, jax.tree.map(lambda old, new: old.at[index].set(new), known, read(index))
+
+    shapes = jax.eval_shape(read, order[:chunk])
+    nothing: _Read = jax.tree.map(lambda one: jnp.zeros((number, *one.shape[1:]), one.dtype), shapes)
+    _, known = jax.lax.while_loop(lambda carry: carry[0] < count, more, (jnp.int32(0), nothing))
+    return known

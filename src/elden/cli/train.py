@@ -123,6 +123,8 @@ class Train(TrainOptions, PresetOptions):
         train = bonus.ensemble.train
         if setting == "bonus.gate.level" and bonus.gate.kind != "information":
             yield f"--bonus.gate.kind {bonus.gate.kind}"
+        if setting == "bonus.threshold" and bonus.automatic_threshold:
+            yield "--bonus.automatic-threshold"
         if setting.startswith("bonus.ensemble.train.penalty_") and train.penalty == 0:
             yield "--bonus.ensemble.train.penalty 0"
         if setting == "bonus.ensemble.train.weight" and train.priority == 0:

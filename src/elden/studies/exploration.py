@@ -191,7 +191,8 @@ def report(agents: Sequence[Agents], out: Path, command: str | None = None) -> l
         f"*Solved* counts agents whose success over solvable layouts was at least {SOLVED:.0%} in the last tenth of the"
         " training; *steps to solve* is the median over all agents of the steps after which the mean of their success"
         " over four rollouts first was there, those that never were counted as the slowest.\n\n"
-        f"Made by `{origin['command']}` on {origin['device']}, {origin['date']}."
+        f"Trained on {' and '.join(dict.fromkeys(str(each.summary['device']) for each in agents))}; made by"
+        f" `{origin['command']}`, {origin['date']}."
     )
     write_text(out / "table.md", "\n\n".join([*map(markdown_table, tables), words]) + "\n")
     write_json(out / "table.json", {"kind": "exploration", "provenance": origin, "rows": [a.numbers() for a in agents]})
