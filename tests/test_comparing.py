@@ -164,6 +164,14 @@ def test_a_comparison_from_the_command_line(tmp_path: Path, capsys: pytest.Captu
     before = (tmp_path / "thawing-plain" / "summary.json").stat().st_mtime_ns
     assert main(words) == 0  # nothing is trained again
     assert (tmp_path / "thawing-plain" / "summary.json").stat().st_mtime_ns == before
+    (tmp_path / "thawing-plain" / "summary.json").unlink()  # as if it had been stopped after its last step
+    contender = Compare(bonuses=(), variants=(words[5],)).contenders[0]
+    found, left = compare(["thawing"], [contender], tmp_path, deadline=Deadline.after(0))
+    assert left == {"thawing-plain": None}
+    assert comparison(found).rows[0][0] == "plain (until step 160)"
+    said = (tmp_path / "table.md").read_text()
+    assert "as far as it has" in said
+    assert not json.loads((tmp_path / "table.json").read_text())["rows"][0]["finished"]
 
 
 def test_what_failed_or_was_not_begun_is_told(tmp_path: Path) -> None:

@@ -26,7 +26,10 @@ from elden.data.writers import TensorBoard, Writer
 SUMMARY = "summary.json"
 """Name of the file with the results."""
 
-_CONFIG, _METRICS = "config.json", "metrics.jsonl"
+METRICS = "metrics.jsonl"
+"""Name of the file with what was logged."""
+
+_CONFIG = "config.json"
 
 
 class RunFolderError(ValueError):
@@ -87,7 +90,7 @@ class RunFolder:
     def log(self, step: int, values: Mapping[str, object]) -> None:
         """Add a line to the metrics, and give their numbers to all writers."""
         line = json.dumps(plain({"step": step, **values}), allow_nan=False)
-        with (self.path / _METRICS).open("a", encoding="utf-8") as stream:
+        with (self.path / METRICS).open("a", encoding="utf-8") as stream:
             stream.write(line + "\n")
         numbers = dict(_scalars(values))
         for writer in self.writers:
@@ -95,7 +98,7 @@ class RunFolder:
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of the metrics; one that was cut off is left out."""
-        file = self.path / _METRICS
+        file = self.path / METRICS
         for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
             try:
                 values = json.loads(line)
@@ -107,8 +110,8 @@ class RunFolder:
     def forget_after(self, step: int) -> None:
         """Drop metrics of later steps, which a run that was killed has left: it will take these steps again."""
         lines = [json.dumps(values) + "\n" for values in self.metrics() if values["step"] <= step]
-        if (self.path / _METRICS).exists():
-            write_text(self.path / _METRICS, "".join(lines))
+        if (self.path / METRICS).exists():
+            write_text(self.path / METRICS, "".join(lines))
         for writer in self.writers:
             writer.forget_after(step)
 

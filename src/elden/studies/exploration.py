@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from elden.data.folder import SUMMARY, write_json, write_text
+from elden.data.folder import METRICS, SUMMARY, write_json, write_text
 from elden.data.plain import plain
 from elden.dynamics.runs import Deadline
 from elden.provenance import provenance
@@ -28,6 +28,7 @@ COMPARED = ("elden", "disagreement", "curiosity", "cai", "none")
 SOLVED = 0.95
 """Success over solvable layouts from which on an agent has solved a world."""
 
+_FROM_SUMMARY = ("steps_per_s", "compile_s", "wall_s", "command", "device", "date")
 _SUCCESS, _STAGES, _STAGE = "episode/success_solvable", "episode/normalized_stage", "stage/"
 
 
@@ -57,11 +58,11 @@ class Agents:
         world: The world.
         contender: Name of the contender.
         config: All settings of the training.
-        summary: The training's own summary.
+        summary: The training's own summary; empty where it has not come to its end.
         steps: Steps that each agent had taken at the end of each rollout.
         success: Success over solvable layouts in each rollout; NaN where no such episode ended.
         stages: Share of stages reached.
-        by_stage: How often each stage was reached in the last tenth of the training.
+        by_stage: How often each stage was reached in the last tenth of these steps.
     """
 
     world: str
@@ -75,7 +76,7 @@ class Agents:
 
     @classmethod
     def read(cls, folder: Path, contender: str) -> "Agents":
-        """From the folder of a finished training."""
+        """From the folder of a training that has begun."""
         training = Training.open(folder)
         lines = list(training.folder.metrics())
         steps = np.array([line["step"] for line in lines])
@@ -90,7 +91,7 @@ class Agents:
             world=training.world.name,
             contender=contender,
             config=plain(training.config),  # type: ignore[arg-type]
-            summary=training.folder.read_summary(),
+            summary=training.folder.read_summary() if training.finished else {},
             steps=steps,
             success=values(_SUCCESS),
             stages=values(_STAGES),
@@ -103,8 +104,10 @@ class Agents:
 
     @property
     def final(self) -> Float[np.ndarray, " agent"]:
-        """Success over solvable layouts in the last tenth of the training."""
-        return np.array([seed["success_rate_solvable"] or 0.0 for seed in self.summary["seeds"]])
+        """Success over solvable layouts in the last tenth of the steps."""
+        late = self.success[self.steps > 0.9 * self.steps[-1]]
+        ended = np.isfinite(late).any(0)
+        return np.where(ended, np.nanmean(np.where(ended, late, 0.0), axis=0), 0.0)
 
     def steps_to(self, level: float) -> Float[np.ndarray, " agent"]:
         """Steps after which the running mean of each agent's success first was at a level; NaN where it never was."""
@@ -120,12 +123,8 @@ class Agents:
             "steps_to_solve": self.steps_to(SOLVED),
             "stages": dict(self.by_stage),
             "env_steps": int(self.steps[-1]),
-            "steps_per_s": self.summary["steps_per_s"],
-            "compile_s": self.summary["compile_s"],
-            "wall_s": self.summary["wall_s"],
-            "command": self.summary["command"],
-            "device": self.summary["device"],
-            "date": self.summary["date"],
+            "finished": bool(self.summary),
+            **{name: self.summary.get(name) for name in _FROM_SUMMARY},
             "training": self.config,
             "curve": {"steps": self.steps, "success_solvable": self.success, "normalized_stage": self.stages},
         }
@@ -142,7 +141,7 @@ def compare(
     look: Callable[[Sequence[str]], None] | None = None,
     command: str | None = None,
 ) -> tuple[list[Agents], dict[str, int | None]]:
-    """Train every contender in every world, and write tables and figures of those that are finished.
+    """Train every contender in every world, and write tables and figures of all that have begun.
 
     Args:
         worlds: The worlds by name.
@@ -155,7 +154,8 @@ def compare(
         command: Command line for the records.
 
     Returns:
-        How those learnt that are finished, and the exit codes of those that are not; None where one has not begun.
+        How those have learnt that have begun, and the exit codes of those that are not finished; None where one has no
+        exit code of this call.
     """
     folders = {f"{world}-{slug(each.name)}": (world, each) for world in worlds for each in contenders}
     jobs = [
@@ -166,7 +166,7 @@ def compare(
     with sharing() if min(at_once, len(jobs)) > 1 else nullcontext():
         codes = run_jobs(jobs, out / "logs", at_once, deadline, look)
     left = {name: codes.get(name) for name in folders if not _finished(out / name)}
-    agents = [Agents.read(out / name, each.name) for name, (_, each) in folders.items() if _finished(out / name)]
+    agents = [Agents.read(out / name, each.name) for name, (_, each) in folders.items() if _begun(out / name)]
     if agents:
         report(agents, out, command)
     return agents, left
@@ -182,6 +182,11 @@ def _finished(folder: Path) -> bool:
     return (folder / SUMMARY).exists()
 
 
+def _begun(folder: Path) -> bool:
+    file = folder / METRICS
+    return file.exists() and file.stat().st_size > 0
+
+
 def report(agents: Sequence[Agents], out: Path, command: str | None = None) -> list[Table]:
     """Write table.md, table.json, curves.png and stages.png; the tables, one for each world."""
     worlds = list(dict.fromkeys(each.world for each in agents))
@@ -191,9 +196,13 @@ def report(agents: Sequence[Agents], out: Path, command: str | None = None) -> l
         f"*Solved* counts agents whose success over solvable layouts was at least {SOLVED:.0%} in the last tenth of the"
         " training; *steps to solve* is the median over all agents of the steps after which the mean of their success"
         " over four rollouts first was there, those that never were counted as the slowest.\n\n"
-        f"Trained on {' and '.join(dict.fromkeys(str(each.summary['device']) for each in agents))}; made by"
-        f" `{origin['command']}`, {origin['date']}."
+        f"Made by `{origin['command']}`, {origin['date']}."
     )
+    devices = dict.fromkeys(str(each.summary["device"]) for each in agents if each.summary)
+    if devices:
+        words = f"{words} Trained on {' and '.join(devices)}."
+    if not all(each.summary for each in agents):
+        words = f"{words} What has not come to its end is shown as far as it has."
     write_text(out / "table.md", "\n\n".join([*map(markdown_table, tables), words]) + "\n")
     write_json(out / "table.json", {"kind": "exploration", "provenance": origin, "rows": [a.numbers() for a in agents]})
     lines = [Line(a.world, a.contender, a.steps, running_mean(a.success)) for a in agents]
@@ -211,16 +220,16 @@ def comparison(agents: Sequence[Agents]) -> Table:
         stages = np.mean(list(each.by_stage.values())) if each.by_stage else float("nan")
         rows.append(
             (
-                each.contender,
+                each.contender if each.summary else f"{each.contender} (until step {int(each.steps[-1]):,})",
                 f"{int((final >= SOLVED).sum())} of {len(final)}",
                 format_value(float(final.mean()), digits=2),
                 format_value(float(final.min()), digits=2),
-                f"{median:,.0f}" if np.isfinite(median) else "never",
+                f"{median:,.0f}" if np.isfinite(median) else "never" if each.summary else "not yet",
                 format_value(float(stages), digits=2),
             )
         )
     most = max(each.final.mean() for each in agents)
     bold = frozenset((place, 2) for place, each in enumerate(agents) if each.final.mean() == most)
-    title = f"{agents[0].world}, {int(agents[0].steps[-1]):,} steps of each agent"
+    title = f"{agents[0].world}, {max(int(each.steps[-1]) for each in agents):,} steps of each agent"
     columns = ("bonus", "solved", "success, mean", "worst agent", "steps to solve", "stages reached")
     return Table(title, columns, tuple(rows), bold)
