@@ -30,15 +30,17 @@ from elden.bonuses import (
 )
 from elden.bonuses.composite import Composite, CompositeState
 from elden.bonuses.counts import places
-from elden.bonuses.elden import Dependencies, other_edges
-from elden.bonuses.ensemble import chunked
+from elden.bonuses.elden import other_edges
+from elden.bonuses.ensemble import Ensemble, chunked
 from elden.bonuses.model_based import ModelBonus, ModelState
 from elden.bonuses.payment import pay
 from elden.bonuses.registry import settings_read
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.likelihood import Batch, encode
+from elden.dynamics.variants import Plain
 from elden.factors import Continuous, Discrete, Entity, Factors, Variable
 from elden.graphs.gradient import Gradient
+from elden.graphs.thresholds import change_threshold
 
 STAY, LEFT, RIGHT, PULL = range(4)
 SPACE = Space(
@@ -350,14 +352,46 @@ def test_own_edges_and_those_of_the_rest() -> None:
     assert mask.tolist() == [[False, True, True, True], [True, False, True, True], [True, True, False, True]]
 
 
-def test_a_threshold_follows_the_models() -> None:
+def test_a_threshold_is_where_scores_say_best_what_changed() -> None:
     bonus = make_bonus("elden", SPACE, gated(), automatic_threshold=True)
     state = trained(bonus, walk(0, 64))
     assert isinstance(state, ModelState)
     assert isinstance(bonus, ModelBonus)
-    assert isinstance(bonus.signal, Dependencies)
-    assert float(state.memory.threshold) != pytest.approx(TINY.threshold)
-    assert 0 < float(state.memory.threshold) < 100
+    seen = bonus.ensemble.recent(state.ensemble, TINY.ensemble.chunk)
+    batch, reference = bonus.ensemble.encode(seen), bonus.ensemble.reference(state.ensemble)
+    models = [jax.tree.map(lambda leaf, m=m: leaf[m], state.ensemble.train.model) for m in range(3)]
+    score = jax.jit(Gradient().scores, static_argnums=0)
+    scores = np.mean([score(bonus.layout, model, batch, reference) for model in models], axis=0)
+    changed = np.asarray(seen.obs != seen.next_obs)  # every entity has one variable
+    expected = change_threshold(scores, changed, other_edges(bonus.layout, Gradient()))
+    assert float(state.memory.threshold) == pytest.approx(expected, rel=1e-4)
+    assert expected != pytest.approx(TINY.threshold)
+
+
+def test_steps_of_late_are_spread_over_time() -> None:
+    ensemble = Ensemble(SPACE, replace(TINY.ensemble, updates=0), Plain())
+    state = ensemble.init(jax.random.key(0))
+    steps = walk(0, 500)
+    steps = replace(steps, action=jnp.arange(4000, dtype=jnp.int32).reshape(500, ENVS))
+    some: Steps = jax.tree.map(lambda part: part[:1, :3], steps)
+    assert ensemble.recent(ensemble.add(state, some), 6).action.tolist() == [2, 2, 1, 1, 0, 0]
+    assert ensemble.recent(ensemble.add(state, steps), 4).action.tolist() == [3999, 3949, 3899, 3849]
+
+
+def test_steps_are_judged_in_the_number_format_of_the_models() -> None:
+    train = replace(TINY.ensemble.train, precision="bfloat16")
+    config = replace(gated(), gate=GateConfig("none"), threshold=0.05)
+    full, half = (
+        make_bonus("elden", SPACE, config, ensemble=replace(config.ensemble, train=each))
+        for each in (config.ensemble.train, train)
+    )
+    assert isinstance(half, ModelBonus)
+    state = ignorant()
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(half.ensemble.models(state.ensemble))} == {"bfloat16"}
+    steps = walk(3, 64)
+    exact, near = (np.asarray(compiled(bonus)[1](state, steps)[1]) for bonus in (full, half))
+    assert near.dtype == np.float32
+    assert 0 < np.abs(near - exact).mean() < 0.2 * exact.mean()
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ def _plus(world: str) -> TrainingConfig:
         automatic_threshold=True,
     )
     ppo = PpoConfig(learning_rate=1e-3, minibatch_size=1600)
-    loop = LoopConfig()
+    loop = LoopConfig(steps=3_840_000) if world == "minecraft" else LoopConfig()
     if world == "thawing":
         bonus = replace(bonus, ensemble=replace(bonus.ensemble, updates=8, capacity=100_000, chunk=512))
         ppo = replace(ppo, minibatch_size=160)
