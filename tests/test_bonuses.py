@@ -7,7 +7,7 @@ picture at every step, whatever is done.
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ from elden.bonuses.composite import Composite, CompositeState
 from elden.bonuses.counts import places
 from elden.bonuses.elden import other_edges
 from elden.bonuses.ensemble import Ensemble, chunked
-from elden.bonuses.model_based import ModelBonus, ModelState
+from elden.bonuses.model_based import Gate, ModelBonus, ModelState
 from elden.bonuses.payment import pay
 from elden.bonuses.registry import settings_read
 from elden.dynamics.config import NetworkConfig, TrainConfig
@@ -276,21 +276,22 @@ def test_elden_is_its_formula_whatever_the_gate() -> None:
     state = ignorant()
     state = replace(state, memory=replace(state.memory, threshold=jnp.float32(0.05)))
     steps = walk(3, 11)  # 88 transitions, which chunks of 64 do not divide
-    bonuses = [make_bonus("elden", SPACE, config, gate=GateConfig(kind)) for kind in ("none", "votes", "information")]
+    gates = [GateConfig(kind, excess=0.5) for kind in get_args(Gate)]
+    bonuses = [make_bonus("elden", SPACE, config, gate=gate) for gate in gates]
     assert isinstance(bonuses[0], ModelBonus)
     graphs, outputs = slow_graphs(bonuses[0], state, steps)
+    batch = bonuses[0].ensemble.encode(steps.transitions())
     variance = np.var(graphs.astype(np.float64), axis=0, ddof=1)
     means = []
     for bonus in bonuses:
         assert isinstance(bonus, ModelBonus)
-        is_open = np.asarray(bonus.gate.open(bonus.layout, outputs)).T
+        is_open = np.asarray(bonus.gate.open(bonus.layout, outputs, batch)).T
         _, rewards, said = jax.jit(bonus.reward)(state, steps)
         expected = (variance * is_open[..., None]).mean((1, 2)).reshape(steps.done.shape)
         np.testing.assert_allclose(rewards, expected, atol=1e-6)
         assert float(said["graph/density"]) == pytest.approx(graphs[:, is_open.any(1)].mean(), abs=1e-6)
         means.append(float(rewards.mean()))
-    assert means[0] > means[1] > 0
-    assert means[0] > means[2] > 0
+    assert all(means[0] > mean > 0 for mean in means[1:])
 
 
 @pytest.mark.slow
@@ -342,6 +343,28 @@ def test_information_of_continuous_variables_is_that_of_their_means() -> None:
     outputs = jnp.asarray([[0.0, 1.0], [0.0, 3.0]], jnp.float32)[:, None, None, :, None]
     np.testing.assert_allclose(beliefs.information(layout, outputs), [[0.5 * np.log(2.0)]], rtol=1e-6)
     np.testing.assert_allclose(beliefs.disagreement(layout, outputs), [[2.0]], rtol=1e-6)
+
+
+def test_surprise_counts_beyond_what_members_expect() -> None:
+    layout = SPACE.layout(TINY.ensemble.network)
+    sure, coin, tv = [20.0, 0.0, 0.0], [0.0, 0.0], [0.0, 0.0, 0.0, 0.0]
+    state, action = jnp.zeros((1, 3), jnp.int32), jnp.zeros(1, jnp.int32)
+    outputs = outputs_of([sure, coin, tv], [sure, coin, [3.0, 0.0, 0.0, 0.0]])
+
+    def excess(*after: int) -> np.ndarray:
+        batch = encode(layout, state, action, jnp.asarray([after], jnp.int32))
+        return np.asarray(beliefs.excess_surprise(layout, outputs, batch)[:, 0])
+
+    p = np.exp([3.0, 0.0, 0.0, 0.0]) / np.exp([3.0, 0.0, 0.0, 0.0]).sum()
+    expected = float(-np.log(p[2]) + (p * np.log(p)).sum()) / 2  # of the second member; that of the first is 0
+    np.testing.assert_allclose(excess(0, 1, 2), [0.0, 0.0, expected], atol=1e-5)
+    # All members are wrong in the same way: there is no information in how they differ, but surprise.
+    assert excess(1, 1, 2)[0] == pytest.approx(20.0, abs=1e-3)
+    space = Space(Factors((Entity("ball", (Variable("place", Continuous(2, -1.0, 1.0)),)),)), Discrete(2))
+    ball, still = space.layout(TINY.ensemble.network), jnp.zeros((1, 2), jnp.float32)
+    batch = encode(ball, still, action, jnp.asarray([[0.0, 0.5]], jnp.float32))
+    means = jnp.asarray([[0.0, 1.5], [0.0, 0.5]], jnp.float32)[:, None, None, :, None]
+    np.testing.assert_allclose(beliefs.excess_surprise(ball, means, batch), [[0.25 - 1.0]], rtol=1e-5)
 
 
 # Small parts.

@@ -4,13 +4,18 @@ For a discrete variable member m gives probabilities `p_m`; for a continuous one
 variance 1. A child that is an entity is the sum over its variables.
 """
 
+import math
+
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from elden.dynamics.layout import Layout
-from elden.dynamics.likelihood import log_probabilities
+from elden.dynamics.likelihood import Batch, log_probabilities, slot_log_likelihood
 
 Outputs = Float[Array, "member child slot value batch"]
+
+_NORMAL_ENTROPY = 0.5 * math.log(2 * math.pi * math.e)
 
 
 def information(layout: Layout, outputs: Outputs) -> Float[Array, "child batch"]:
@@ -33,6 +38,29 @@ def information(layout: Layout, outputs: Outputs) -> Float[Array, "child batch"]
         spread = jnp.where(layout.target_mask[..., None], jnp.var(outputs, axis=0), 0.0)
         total = jnp.where(continuous[..., None], 0.5 * jnp.sum(jnp.log1p(spread), axis=2), total)
     return jnp.sum(jnp.where(layout.slot_mask[..., None], total, 0.0), axis=1)
+
+
+def excess_surprise(layout: Layout, outputs: Outputs, batch: Batch) -> Float[Array, "child batch"]:
+    """How much more what happened surprises a member than it had expected to be, in nats: `−log p_m(s') − H(p_m)`.
+
+    The mean over members. Chance that a member knows to be chance is 0 on average, however large; what a member took to
+    be impossible is far above it, also where all members were wrong in the same way. A continuous variable has
+    `½ (error² − 1)` for each component.
+    """
+
+    def one(out: Float[Array, "child slot value batch"]) -> Float[Array, "child batch"]:
+        surprise = -slot_log_likelihood(layout, out, batch)
+        expected = jnp.zeros_like(surprise)
+        if layout.discrete.any():
+            log_p = log_probabilities(layout, out)
+            expected = jnp.where(layout.discrete[..., None], -jnp.sum(jnp.exp(log_p) * log_p, axis=2), expected)
+        continuous = layout.slot_mask & ~layout.discrete
+        if continuous.any():
+            components = layout.target_mask.sum(-1)[..., None].astype("float32")
+            expected = jnp.where(continuous[..., None], components * _NORMAL_ENTROPY, expected)
+        return jnp.sum(jnp.where(layout.slot_mask[..., None], surprise - expected, 0.0), axis=1)
+
+    return jnp.mean(jax.vmap(one)(outputs), axis=0)
 
 
 def disagreement(layout: Layout, outputs: Outputs) -> Float[Array, "child batch"]:

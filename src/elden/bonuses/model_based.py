@@ -25,7 +25,7 @@ from elden.dynamics.variants import Plain, Variant
 from elden.graphs.base import Reference
 from elden.pytree import pytree
 
-Gate: TypeAlias = Literal["none", "votes", "information"]
+Gate: TypeAlias = Literal["none", "votes", "information", "surprise"]
 
 
 @dataclass(frozen=True)
@@ -33,23 +33,28 @@ class GateConfig:
     """When a child counts."""
 
     kind: Gate = "none"
-    """Always; only where the members' votes differ, as in the authors' programs; or only where the mutual information
-    between members and prediction is large."""
+    """Always; only where the members' votes differ, as in the authors' programs; only where the mutual information
+    between members and prediction is large; or only where what happened surprises members more than they expected."""
     level: float = 0.05
-    """How large, in nats."""
+    """How large the information must be, in nats."""
+    excess: float = 2.0
+    """How much more the surprise must be than expected, in nats."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Gate):
             raise ValueError(f"kind={self.kind!r} given; it must be one of {', '.join(get_args(Gate))}")
-        if not self.level >= 0:
-            raise ValueError(f"level={self.level} given; it must be 0 or more")
+        for name in ("level", "excess"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name}={getattr(self, name)} given; it must be 0 or more")
 
-    def open(self, layout: Layout, outputs: beliefs.Outputs) -> Bool[Array, "child batch"]:
+    def open(self, layout: Layout, outputs: beliefs.Outputs, batch: Batch) -> Bool[Array, "child batch"]:
         """The children that count."""
         if self.kind == "votes":
             return beliefs.disagreement(layout, outputs) > 0
         if self.kind == "information":
             return beliefs.information(layout, outputs) > self.level
+        if self.kind == "surprise":
+            return beliefs.excess_surprise(layout, outputs, batch) > self.excess
         return jnp.ones((layout.num_children, outputs.shape[-1]), jnp.bool_)
 
 
@@ -208,7 +213,7 @@ class ModelBonus:
 
         def look(piece: Int[Array, " chunk"]) -> tuple[Float[Array, " chunk"], Bool[Array, "chunk child"]]:
             judged = view(seen[piece])
-            return self._errors(judged), self.gate.open(self.layout, judged.outputs).T
+            return self._errors(judged), self.gate.open(self.layout, judged.outputs, judged.batch).T
 
         def read(piece: Int[Array, " chunk"]) -> _Read:
             return self.signal.judge(self.layout, view(seen[piece]))
