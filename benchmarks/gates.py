@@ -130,8 +130,8 @@ def main(args: Args) -> None:
     learnt = jax.tree.map(lambda leaf: leaf[0], state.bonus)
     fresh = jax.tree.map(lambda leaf: leaf[0], taken.steps).transitions()
     found = [
-        *rows(world, loop.bonus, learnt, "random actions", fresh),
-        *rows(world, loop.bonus, learnt, "scripted policy", scripted(world, jax.random.key(2), args)),
+        *rows(world, loop.bonus, learnt, "random", fresh),
+        *rows(world, loop.bonus, learnt, "scripted", scripted(world, jax.random.key(2), args)),
     ]
     table = Table(box=SIMPLE_HEAD)
     for heading in ("steps", "child", "changed", "number", *_GATES):
