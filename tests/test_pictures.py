@@ -15,7 +15,7 @@ from elden.worlds.pictures import ARROWS, Scene, Sprite, draw, text, write_gif
 
 TILE = 32
 KINDS = sorted(sprites.ARTS)
-SIZES = {"fridge": (2, 2), "sink": (2, 2), "car": (3, 2), "bucket": (1, 2), "shelf": (2, 3)}
+SIZES = {"fridge": (2, 2), "sink": (2, 2), "car": (3, 2), "bucket": (1, 2), "shelf": (2, 3), "gripper": (2, 3)}
 LOOKS: list[tuple[str, dict[str, int], dict[str, int]]] = [
     ("fridge", {"open": 0}, {"open": 1}),
     ("sink", {"on": 0}, {"on": 1}),
@@ -27,6 +27,12 @@ LOOKS: list[tuple[str, dict[str, int], dict[str, int]]] = [
     *[("link", {"level": i, "levels": 3}, {"level": i + 1, "levels": 3}) for i in range(3)],
     *[(kind, {"value": 3}, {"value": 4}) for kind in ("inert", "noisy", "intricate")],
     ("intricate", {"value": 3}, {"value": 3, "value2": 4}),
+    ("stove", {"on": 0}, {"on": 1}),
+    ("switch", {"on": 0}, {"on": 1}),
+    ("gripper", {"closed": 0}, {"closed": 1}),
+    *[("butter", {"melt": i}, {"melt": i + 2}) for i in (0, 4, 8)],
+    *[("meatball", {"cook": i}, {"cook": i + 2}) for i in (0, 4, 8)],
+    ("meatball", {"cook": 0, "overcooked": 0}, {"cook": 0, "overcooked": 1}),
 ]
 
 

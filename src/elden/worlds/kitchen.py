@@ -14,7 +14,7 @@ from elden.factors import ACTION, Continuous, Discrete, Entity, Factors, Kind, V
 from elden.worlds import kitchen_table as table
 from elden.worlds.base import Named, View, World, WorldOptionError
 from elden.worlds.grid import Flag, Scalar
-from elden.worlds.kitchen_table import BUTTER, FOOD, MEATBALL, NOTHING, POT, Layout, Vector, place, raised
+from elden.worlds.kitchen_table import BUTTER, FOOD, MEATBALL, NOTHING, POT, Layout, Vector, place, shift
 from elden.worlds.labels import Fired, Rule, RuleBook
 from elden.worlds.pictures import Scene, Sprite
 from elden.worlds.rooms import pick_action
@@ -44,11 +44,6 @@ _Writes: TypeAlias = dict[str, tuple[Flag, Float[Array, "..."]]]
 """For some variables, whether they are written, and what."""
 _Change: TypeAlias = tuple[_Writes, dict[str, Flag]]
 """What a skill writes, and the events that happened."""
-
-
-def _between(share: Float[Array, ""], low: float, high: float) -> Float[Array, ""]:
-    """A number from -1 to 1 as one from `low` to `high`."""
-    return low + (high - low) * (share + 1) / 2
 
 
 def _warmed(level: Float[Array, ""]) -> Float[Array, ""]:
@@ -142,24 +137,12 @@ class Kitchen(World):
         return ("butter in pot", "pot on stove", "butter melted", "meatball cooked", "stove off")
 
     def _draw(self, key: Key[Array, ""]) -> tuple[View, Flag]:
-        heights = {"stove": table.STOVE_TOP, "switch": table.SWITCH_TOP}
-        box_key, level_key = jax.random.split(key)
-        levels = jax.random.uniform(level_key, (2,), jnp.float32, -1, -0.5)
-        view = {
-            _EEF: table.to_units(table.vector(*table.START)),
+        view = table.draw_start(key, self.layout) | {
+            _EEF: jnp.asarray(table.to_units(np.array(table.START, np.float32))),
             _GRIP: jnp.asarray(table.GRIPS[NOTHING]),
-            "butter.melt": levels[0],
-            "meatball.cook": levels[1],
             "meatball.overcooked": jnp.float32(0),
             "switch.on": jnp.float32(0),
         }
-        boxes = table.BOXES[self.layout]
-        for one_key, (name, box) in zip(jax.random.split(box_key, len(boxes)), boxes.items(), strict=True):
-            x, y, yaw = jax.random.uniform(one_key, (3,), jnp.float32, -1, 1)
-            height = heights.get(name, table.TABLE + table.REST.get(name, 0.0))
-            view[f"{name}.pos"] = table.to_units(table.vector(_between(x, *box.x), _between(y, *box.y), height))
-            if box.yaw:
-                view[f"{name}.quat"] = table.turned(yaw * box.yaw)
         return view, jnp.asarray(True)
 
     # A step: heat, then one skill. Only what an event writes is written, so that all else keeps its very bits.
@@ -196,7 +179,7 @@ class Kitchen(World):
         done = melts & (melt >= 1)
         after = view | {
             "butter.melt": melt,
-            "butter.pos": jnp.where(done, table.to_units(table.pot_floor(view)), view["butter.pos"]),
+            "butter.pos": jnp.where(done, table.pot_floor(view), view["butter.pos"]),
             "butter.quat": jnp.where(done, view["pot.quat"], view["butter.quat"]),
             "meatball.cook": jnp.where(cooks, _warmed(view["meatball.cook"]), view["meatball.cook"]),
             "meatball.overcooked": jnp.where(overcooks, 1.0, view["meatball.overcooked"]),
@@ -221,16 +204,15 @@ class Kitchen(World):
         return jnp.stack([can[name] for name in _ACTIONS])
 
     def _goals(self, view: View) -> dict[str, Vector]:
-        """Where each target takes the empty gripper, or the middle of what it holds."""
-        above_pot = raised(place(view, "pot"), table.POT_HOVER)
-        carries_pot = table.held(view) == POT
-        stove = place(view, "stove")
+        """Where each target takes the empty gripper, or the middle of what it holds, in units of the observation."""
+        above_pot = view["pot.pos"] + shift(0.0, 0.0, table.POT_HOVER)
+        empty, carrying = (shift(0.0, 0.0, height) for height in (table.STOVE_HOVER, table.POT_GAP))
         return {
-            **{food: jnp.where(table.in_pot(view, food), above_pot, place(view, food)) for food in FOOD},
+            **{food: jnp.where(table.in_pot(view, food), above_pot, view[f"{food}.pos"]) for food in FOOD},
             "pot": above_pot,
             "handle": table.handle(view),
-            "stove": raised(stove, jnp.where(carries_pot, table.POT_GAP, table.STOVE_HOVER)),
-            "switch": raised(place(view, "switch"), table.SWITCH_HOVER),
+            "stove": view["stove.pos"] + jnp.where(table.held(view) == POT, carrying, empty),
+            "switch": view["switch.pos"] + shift(0.0, 0.0, table.SWITCH_HOVER),
         }
 
     def _move(self, key: Key[Array, ""], view: View, chosen: dict[str, Flag]) -> _Change:
@@ -241,10 +223,12 @@ class Kitchen(World):
         goals = self._goals(view)
         goal = jnp.sum(jnp.where(moves[:, None], jnp.stack([goals[target] for target in _TARGETS]), 0.0), axis=0)
         goal = goal + self._noise(key, np.zeros(3, np.float32), _ARM_SPREAD)
-        control = jnp.stack([place(view, name) for name in ("robot", *FOOD, "pot")])[hand]
-        way = goal - control
+        way = goal - jnp.stack([view[_EEF], *(view[f"{name}.pos"] for name in (*FOOD, "pot"))])[hand]
         carried = {name: moving & (hand == number) for number, name in enumerate(("robot", *FOOD, "pot"))}
-        writes: _Writes = {_EEF: (moving, table.to_units(place(view, "robot") + way))}
+        writes: _Writes = {
+            _EEF: (moving, jnp.where(hand == NOTHING, goal, view[_EEF] + way)),
+            "pot.pos": (carried["pot"], goal),
+        }
         events = {f"move:{target}": flag & carried["robot"] for target, flag in zip(_TARGETS, moves, strict=True)}
         events["carry:pot"] = carried["pot"]
         for food in FOOD:
@@ -252,21 +236,19 @@ class Kitchen(World):
             events[f"carry:{food}"] = carried[food]
             events[f"carry:pot:{food}"] = carried["pot"] & table.in_pot(view, food)
             flag = carried[food] | events[f"carry:pot:{food}"]
-            writes[f"{food}.pos"] = (flag, table.to_units(place(view, food) + way))
-        writes["pot.pos"] = (carried["pot"], table.to_units(place(view, "pot") + way))
+            writes[f"{food}.pos"] = (flag, jnp.where(carried[food], goal, view[f"{food}.pos"] + way))
         return writes, events
 
     def _grasp(self, view: View, grasps: Flag) -> _Change:
-        """The gripper closes; what it holds is turned straight, and melted butter turns with the pot."""
+        """The gripper closes; what it holds is turned straight, if it was not."""
         taken = table.within_reach(view)
         events = {f"grasp:{name}": grasps & (taken == k) for k, name in enumerate((*FOOD, "pot"), start=1)}
-        events["grasp:pot:melted"] = events["grasp:pot"] & table.melted(view)
+        writes: _Writes = {_GRIP: (grasps, jnp.asarray(table.GRIPS)[taken])}
         straight = jnp.asarray([1.0, 0.0, 0.0, 0.0], jnp.float32)
-        writes: _Writes = {
-            _GRIP: (grasps, jnp.asarray(table.GRIPS)[taken]),
-            "butter.quat": (events["grasp:butter"] | events["grasp:pot:melted"], straight),
-            "pot.quat": (events["grasp:pot"], straight),
-        }
+        for name in ("butter", "pot"):
+            turns = events[f"grasp:{name}"] & jnp.any(view[f"{name}.quat"] != straight)
+            events[f"grasp:{name}:turn"] = turns
+            writes[f"{name}.quat"] = (turns, straight)
         return writes, events
 
     def _drop(self, key: Key[Array, ""], view: View, drops: Flag) -> _Change:
@@ -275,42 +257,38 @@ class Kitchen(World):
         keys = jax.random.split(key, 3)
         writes: _Writes = {_GRIP: (drops, jnp.asarray(table.GRIPS[NOTHING]))}
         events = {}
-        stove, pot = place(view, "stove"), place(view, "pot")
         for number, (one_key, name) in enumerate(zip(keys, (*FOOD, "pot"), strict=True), start=1):
             events[f"drop:{name}"] = drops & (hand == number)
             events[f"drop:{name}:fall"] = drops & (hand == number) & falling[number]
-            floor = stove[2] if name == "pot" else pot[2] + table.POT_FLOOR + table.REST[name]
+            floor = view["stove.pos"]
+            if name != "pot":
+                floor = view["pot.pos"] + shift(0.0, 0.0, table.POT_FLOOR + table.REST[name])
             mean, spread = (np.array([*part, 0.0], np.float32) for part in _LANDING[name])
-            here = place(view, name)
-            landed = table.vector(here[0], here[1], floor) + self._noise(one_key, mean, spread)
-            writes[f"{name}.pos"] = (events[f"drop:{name}:fall"], table.to_units(landed))
+            landed = jnp.append(view[f"{name}.pos"][:2], floor[2]) + self._noise(one_key, mean, spread)
+            writes[f"{name}.pos"] = (events[f"drop:{name}:fall"], landed)
         # The last to be looked at was the pot.
         for food in FOOD:
             along = events["drop:pot:fall"] & table.in_pot(view, food)
             events[f"drop:pot:{food}"] = along
             flag, own = writes[f"{food}.pos"]
-            moved = table.to_units(place(view, food) + (landed - pot))
+            moved = view[f"{food}.pos"] + (landed - view["pot.pos"])
             writes[f"{food}.pos"] = (flag | along, jnp.where(along, moved, own))
         return writes, events
 
     def _toggle(self, view: View, toggles: Flag) -> _Change:
-        goal = raised(place(view, "switch"), table.SWITCH_HOVER)
-        writes: _Writes = {
-            "switch.on": (toggles, 1 - view["switch.on"]),
-            _EEF: (toggles, table.to_units(goal)),
-        }
+        above = view["switch.pos"] + shift(0.0, 0.0, table.SWITCH_HOVER)
+        writes: _Writes = {"switch.on": (toggles, 1 - view["switch.on"]), _EEF: (toggles, above)}
         return writes, {"toggle": toggles}
 
     def _noise(
         self, key: Key[Array, ""], mean: Float[np.ndarray, "3"], spread: Float[np.ndarray, "3"]
     ) -> Vector | float:
-        """How far a skill misses."""
+        """How far a skill misses, in units of the observation."""
         if not self.skill_noise:
             return 0.0
         most = _MOST_DEVIATIONS
         normal: Vector = jax.random.truncated_normal(key, -most, most, (3,), jnp.float32)
-        missed: Vector = self.skill_noise * (mean + spread * normal)
-        return missed
+        return table.coarse(self.skill_noise * (mean + spread * normal) / table.SPAN)
 
     # What counts.
 
@@ -363,13 +341,13 @@ class Kitchen(World):
 
     def _hand_rules(self) -> list[Rule]:
         """Grasp, drop and toggle."""
-        pot = (ACTION, _EEF, "pot.pos", "pot.quat", *self._free)
+        pot = (ACTION, _EEF, "pot.pos", "pot.quat")
         rules = [
             Rule("grasp:butter", (_GRIP,), (ACTION, _EEF, "butter.pos")),
-            Rule("grasp:butter", ("butter.quat",), (ACTION, _EEF, "butter.pos", *self._free), cuts_self=True),
+            Rule("grasp:butter:turn", ("butter.quat",), (ACTION, _EEF, "butter.pos", *self._free), cuts_self=True),
             Rule("grasp:meatball", (_GRIP,), (ACTION, _EEF, "meatball.pos")),
-            Rule("grasp:pot", (_GRIP, "pot.quat"), pot),
-            Rule("grasp:pot:melted", ("butter.quat",), pot, cuts_self=True),
+            Rule("grasp:pot", (_GRIP,), pot),
+            Rule("grasp:pot:turn", ("pot.quat",), (*pot, *self._free)),
             Rule("toggle", ("switch.on", _EEF), (ACTION, _EEF, "switch.pos", *self._free)),
         ]
         for name, below in (*((food, "pot.pos") for food in FOOD), ("pot", "stove.pos")):
@@ -412,10 +390,12 @@ class Kitchen(World):
         lifted = table.over_stove(view) & (pot[2] > table.STOVE_TOP - _LOOSE)
         lifted = lifted & ((hand == POT) | table.pot_on_stove(view))
         broken["the pot is neither on the table nor on the stove nor held over it"] = ~(stands | lifted)
-        grips = jnp.stack([place(view, "robot"), place(view, "butter"), place(view, "meatball"), table.handle(view)])
+        grips = jnp.stack(
+            [place(view, "robot"), place(view, "butter"), place(view, "meatball"), table.to_metres(table.handle(view))]
+        )
         far = jnp.linalg.norm(grips[hand] - place(view, "robot")) > 4 * table.GRASP_REACH
         broken["the gripper is not at what it holds"] = far
-        spilt = jnp.linalg.norm(place(view, "butter") - table.pot_floor(view)) > _LOOSE
+        spilt = jnp.linalg.norm(place(view, "butter") - table.to_metres(table.pot_floor(view))) > _LOOSE
         broken["the butter has melted but is not on the pot's floor"] = table.melted(view) & spilt
         broken["the butter has melted but is held"] = table.melted(view) & (hand == BUTTER)
         raw = (view["meatball.cook"] >= 1) & ~table.melted(view)

@@ -4,13 +4,18 @@ Everything here is a function of the observed variables alone (what is held can 
 of contacts, so that a simulation with physics can be judged by the same functions as the twin.
 
 Frame: x away from the robot, y to its left, z up; the robot's base is at x = -0.56 and the table top at z = 0.8.
+
+A product that is added to something may be rounded once or twice, as the compiler pleases. New positions are therefore
+made of observed ones by sums alone, and what takes products (a turned handle, noise) is first rounded to a coarse grid:
+one state or many at once then give the same bits.
 """
 
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Key
 
 from elden.worlds.base import View
 from elden.worlds.grid import Flag, Scalar, int32
@@ -32,7 +37,14 @@ SWITCH_TOP: Final = 0.82
 """Height of `switch.pos`: the top of the button."""
 REST: Final = {"butter": 0.015, "meatball": 0.020}
 """Height of the centre of each food above what it lies on."""
-POT_INSIDE, POT_WALL, POT_FLOOR, POT_RIM = 0.055, 0.006, 0.006, 0.05
+START_HEIGHT: Final = {
+    "butter": TABLE + REST["butter"],
+    "meatball": TABLE + REST["meatball"],
+    "pot": TABLE,
+    "stove": STOVE_TOP,
+    "switch": SWITCH_TOP,
+}
+POT_INSIDE, POT_FLOOR = 0.055, 0.006
 HANDLE: Final = (0.0, -0.067, 0.065)
 """Where the pot is grasped, in the pot's frame."""
 
@@ -47,6 +59,14 @@ RATE: Final = 0.2
 
 MIDDLE: Final = np.array([0.0, 0.0, 0.95], np.float32)
 SPAN: Final = np.array([0.5, 0.6, 0.25], np.float32)
+
+
+_FINE: Final = 2**20
+"""Steps of a unit in which starts are drawn: float32 holds each exactly."""
+_COARSE: Final = 2**14
+"""Steps of a unit to which products are rounded, about 30 micrometres."""
+_TURNS: Final = 1025
+"""Number of directions among which the start's is drawn."""
 
 
 class Box(NamedTuple):
@@ -76,14 +96,51 @@ BOXES: Final[dict[Layout, dict[str, Box]]] = {
 }
 
 
-def to_metres(units: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3"]:
+def to_metres(units: Vector) -> Vector:
     """A position as the world observes it, each axis from -1 to 1, in metres."""
     return units * SPAN + MIDDLE
 
 
-def to_units(metres: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3"]:
-    """The inverse of `to_metres`."""
+def to_units(metres: Float[np.ndarray, "3"]) -> Float[np.ndarray, "3"]:
+    """The inverse of `to_metres`, on the host."""
     return (metres - MIDDLE) / SPAN
+
+
+def shift(x: float, y: float, z: float) -> Float[np.ndarray, "3"]:
+    """A way in metres, in units of the observation."""
+    return np.array([x, y, z], np.float32) / SPAN
+
+
+def coarse(units: Vector) -> Vector:
+    """A way rounded so that it does not depend on how its products were rounded."""
+    return jnp.round(units * _COARSE) / _COARSE
+
+
+def draw_start(key: Key[Array, ""], layout: Layout) -> View:
+    """Things in their boxes and raw food, all uniform. One call draws all numbers, for each takes long to compile."""
+    boxes = BOXES[layout]
+    corners = np.array([[[*ends, 0.0] for ends in zip(box.x, box.y, strict=True)] for box in boxes.values()])
+    low, high = np.moveaxis(_FINE * ((corners - MIDDLE) / SPAN)[..., :2], 1, 0)
+    turned = [name for name, box in boxes.items() if box.yaw]
+    lowest = np.array([*np.ceil(low).ravel(), *[-_FINE] * len(FOOD), *[0] * len(turned)], np.int32)
+    above = np.array([*np.floor(high).ravel() + 1, *[-_FINE // 2] * len(FOOD), *[_TURNS] * len(turned)], np.int32)
+    drawn = jax.random.randint(key, lowest.shape, lowest, above, jnp.int32)
+    numbers = drawn.astype(jnp.float32) / _FINE
+    first_level, first_turn = 2 * len(boxes), 2 * len(boxes) + len(FOOD)
+    view: View = {"butter.melt": numbers[first_level], "meatball.cook": numbers[first_level + 1]}
+    for k, name in enumerate(boxes):
+        height = to_units(np.array([0.0, 0.0, START_HEIGHT[name]], np.float32))[2:]
+        view[f"{name}.pos"] = jnp.append(numbers[2 * k : 2 * k + 2], height)
+    for k, name in enumerate(turned):
+        view[f"{name}.quat"] = _turns(boxes[name].yaw)[drawn[first_turn + k]]
+    return view
+
+
+def _turns(yaw: float) -> Float[Array, "turn 4"]:
+    """Quaternions (w, x, y, z) of turns about the vertical, up to `yaw` either way."""
+    half = np.linspace(-yaw / 2, yaw / 2, _TURNS)
+    zero = np.zeros_like(half)
+    return jnp.asarray(np.stack([np.cos(half), zero, zero, np.sin(half)], axis=1), jnp.float32)
 
 
 def place(view: View, name: str) -> Vector:
@@ -91,27 +148,11 @@ def place(view: View, name: str) -> Vector:
     return to_metres(view["robot.eef_pos" if name == "robot" else f"{name}.pos"])
 
 
-def vector(x: float | Float[Array, ""], y: float | Float[Array, ""], z: float | Float[Array, ""]) -> Vector:
-    """Three numbers as one array."""
-    return jnp.stack([jnp.asarray(part, jnp.float32) for part in (x, y, z)])
-
-
-def raised(position: Vector, height: float | Float[Array, ""]) -> Vector:
-    """The place so much above another one."""
-    return position + vector(0.0, 0.0, height)
-
-
-def turned(yaw: Float[Array, ""]) -> Quaternion:
-    """The quaternion (w, x, y, z) of a turn about the vertical."""
-    zero = jnp.zeros_like(yaw)
-    return jnp.stack([jnp.cos(yaw / 2), zero, zero, jnp.sin(yaw / 2)])
-
-
-def rotate(quat: Quaternion, v: Vector) -> Vector:
+def rotate(quat: Quaternion, v: Vector | Float[np.ndarray, "3"]) -> Vector:
     """A vector turned by a unit quaternion: v + 2w (u x v) + 2 u x (u x v)."""
     u = quat[1:]
     across = jnp.cross(u, v)
-    return v + 2 * (quat[0] * across + jnp.cross(u, across))
+    return 2 * (quat[0] * across + jnp.cross(u, across)) + v
 
 
 def held(view: View) -> Scalar:
@@ -126,13 +167,13 @@ def in_pots_frame(view: View, position: Vector) -> Vector:
 
 
 def handle(view: View) -> Vector:
-    """Where the pot is grasped."""
-    return place(view, "pot") + rotate(view["pot.quat"], vector(*HANDLE))
+    """Where the pot is grasped, in units of the observation."""
+    return view["pot.pos"] + coarse(rotate(view["pot.quat"], np.array(HANDLE, np.float32)) / SPAN)
 
 
 def pot_floor(view: View) -> Vector:
-    """The middle of the pot's floor: where melted butter is."""
-    return place(view, "pot") + rotate(view["pot.quat"], vector(0.0, 0.0, POT_FLOOR))
+    """The middle of the pot's floor, where melted butter is, in units of the observation."""
+    return view["pot.pos"] + rotate(view["pot.quat"], np.array([0.0, 0.0, POT_FLOOR], np.float32)) / SPAN
 
 
 def over_pot(view: View, position: Vector) -> Flag:
@@ -178,7 +219,7 @@ def cooked(view: View) -> Flag:
 
 def within_reach(view: View) -> Scalar:
     """What a grasp would take: the nearest of what can be grasped, if it is near enough. Not what is in the pot."""
-    grasped = [place(view, "butter"), place(view, "meatball"), handle(view)]
+    grasped = [place(view, "butter"), place(view, "meatball"), to_metres(handle(view))]
     away = jnp.stack([jnp.linalg.norm(point - place(view, "robot")) for point in grasped])
     free = jnp.stack([~in_pot(view, "butter"), ~in_pot(view, "meatball"), jnp.asarray(True)])
     away = jnp.where(free, away, jnp.inf)
