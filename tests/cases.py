@@ -59,6 +59,7 @@ _LONGEST = (
     "minecraft",
     "minecraft-path",
     "minecraft-primitives",
+    "kitchen",
 )
 
 
