@@ -82,7 +82,7 @@ class Kitchen(World):
 
     *Local graph.* A skill that is done writes what it moves or switches; what it writes depends on the action and on
     what it is done to (`book`). Heat writes melt, cook or overcooked, which depend on where food, pot and stove are, on
-    the switch and, for the meatball, on melt. A skill that cannot be done has no edges.
+    the switch and, for the meatball, on melt. A skill that cannot be done, or that leads nowhere new, has no edges.
 
     That food in the pot cannot be taken out, that only the pot may go to the stove, that melted butter moves with the
     pot, and that stages may come in any order are our choices; the paper does not say.
@@ -216,14 +216,14 @@ class Kitchen(World):
         }
 
     def _move(self, key: Key[Array, ""], view: View, chosen: dict[str, Flag]) -> _Change:
-        """The gripper, what it holds and what is in a held pot are all moved by the same way."""
+        """The gripper, what it holds and what is in a held pot are all moved by the same way; who is there stays."""
         hand = table.held(view)
         moves = jnp.stack([chosen[f"to_{target}"] for target in _TARGETS])
-        moving = jnp.any(moves)
         goals = self._goals(view)
         goal = jnp.sum(jnp.where(moves[:, None], jnp.stack([goals[target] for target in _TARGETS]), 0.0), axis=0)
         goal = goal + self._noise(key, np.zeros(3, np.float32), _ARM_SPREAD)
         way = goal - jnp.stack([view[_EEF], *(view[f"{name}.pos"] for name in (*FOOD, "pot"))])[hand]
+        moving = jnp.any(moves) & jnp.any(way != 0)
         carried = {name: moving & (hand == number) for number, name in enumerate(("robot", *FOOD, "pot"))}
         writes: _Writes = {
             _EEF: (moving, jnp.where(hand == NOTHING, goal, view[_EEF] + way)),
