@@ -128,6 +128,18 @@ def test_any_size_is_drawn_inside_its_cells(kind: str, size: tuple[int, int]) ->
     assert columns.max() < (1 + w) * TILE
 
 
+@pytest.mark.parametrize("kind", ["pot", "butter"])
+def test_a_shift_moves_the_drawing_and_not_the_text(kind: str) -> None:
+    there, shifted = Sprite(kind, 1, 1, 2, 2, label="x"), Sprite(kind, 1, 1, 2, 2, label="x", shift=(0.5, 0.25))
+    moved = np.roll(draw(scene_of(there), TILE) != draw(scene_of(), TILE), (TILE // 4, TILE // 2), (0, 1))
+    rows, columns, _ = np.nonzero(moved)
+    changed = draw(scene_of(shifted), TILE) != draw(scene_of(), TILE)
+    assert [rows.min(), columns.min()] == [axis.min() for axis in np.nonzero(changed)[:2]]
+    assert text(scene_of(there)) == text(scene_of(shifted))
+    with pytest.raises(ValueError, match=rf"{kind} of 2 x 2 cells at \(3\.5, 1\) does not fit"):
+        draw(scene_of(Sprite(kind, 3, 1, 2, 2, shift=(0.5, 0))), TILE)
+
+
 @pytest.mark.parametrize("furniture", ["fridge", "sink", "shelf"])
 def test_an_item_on_furniture_leaves_both_visible(furniture: str) -> None:
     below = Sprite(furniture, 1, 1, 2, 2, {"open": 1, "on": 1})

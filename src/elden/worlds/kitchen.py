@@ -22,7 +22,6 @@ from elden.worlds.rooms import pick_action
 _TARGETS = ("butter", "meatball", "pot", "handle", "stove", "switch")
 _ACTIONS = (*(f"to_{target}" for target in _TARGETS), "grasp", "drop", "toggle")
 _EEF, _GRIP = "robot.eef_pos", "robot.grip"
-_PLACES = (_EEF, "butter.pos", "meatball.pos", "pot.pos", "stove.pos", "switch.pos")
 _HEAT = ("pot.pos", "stove.pos", "switch.on")
 _ALMOST = 1e-4
 
