@@ -31,6 +31,7 @@ CASES: dict[str, dict[str, str]] = {
     "minecraft skills teleport": {"name": "minecraft"},
     "minecraft skills path": {"name": "minecraft", "goto": "path"},
     "minecraft primitives": {"name": "minecraft", "profile": "primitives"},
+    "kitchen": {"name": "kitchen"},
     "empty primitives": {"name": "empty"},
     "chain": {"name": "chain"},
 }

@@ -25,6 +25,7 @@ CASES: dict[str, tuple[str, dict[str, str | int | bool]]] = {
     "minecraft": ("minecraft", {}),
     "minecraft-path": ("minecraft", {"goto": "path"}),
     "minecraft-primitives": ("minecraft", {"profile": "primitives"}),
+    "kitchen": ("kitchen", {}),
     "empty": ("empty", {}),
     "chain": ("chain", {}),
     "chain-continuous": ("chain", {"continuous": True}),
@@ -58,6 +59,7 @@ _LONGEST = (
     "minecraft",
     "minecraft-path",
     "minecraft-primitives",
+    "kitchen",
 )
 
 

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -30,7 +30,7 @@ LENGTH = 8
 """Steps of an episode: the same nearly everywhere, for every other number would have to be compiled anew."""
 
 Named = dict[str, dict[str, Any]]
-Layout = dict[str, dict[str, int]]
+Layout = Mapping[str, Mapping[str, int | gymnasium.spaces.Box]]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Case:
     env_id: str
     options: dict[str, Any]
     layout: Layout
-    """Entity -> variable -> number of values, in order."""
+    """Entity -> variable -> number of values, or the space of a continuous variable, in order."""
     actions: str
     hidden: Layout = field(default_factory=dict)
 
@@ -68,6 +68,18 @@ CHAIN = {
     "intricate0": {"v0": 10, "v1": 10, "v2": 10},
 }
 CHAIN_ACTIONS = " ".join([*(f"goto_{entity}" for entity in CHAIN if entity != "agent"), "touch"])
+POSITION, QUAT, LEVEL, GRIP = (
+    gymnasium.spaces.Box(low, 1.0, (size,), np.float32) for low, size in ((-1.0, 3), (-1.0, 4), (-1.0, 1), (0.0, 1))
+)
+KITCHEN: Layout = {
+    "robot": {"eef_pos": POSITION, "grip": GRIP},
+    "butter": {"pos": POSITION, "quat": QUAT, "melt": LEVEL},
+    "meatball": {"pos": POSITION, "cook": LEVEL, "overcooked": 2},
+    "pot": {"pos": POSITION, "quat": QUAT},
+    "stove": {"pos": POSITION},
+    "switch": {"pos": POSITION, "on": 2},
+}
+KITCHEN_ACTIONS = "to_butter to_meatball to_pot to_handle to_stove to_switch grasp drop toggle"
 CASES = {
     "thawing-skills": Case(
         "elden/Thawing-v0",
@@ -107,6 +119,7 @@ CASES = {
         AGENT | PLACES | INVENTORY,
         f"down up left right use {CRAFTS}",
     ),
+    "kitchen": Case("elden/Kitchen-v0", {}, KITCHEN, KITCHEN_ACTIONS),
     "empty-primitives": Case("elden/Empty-v0", {"profile": "primitives"}, AGENT, "left right forward"),
     "chain": Case("elden/Chain-v0", {}, CHAIN, CHAIN_ACTIONS),
     "chain-continuous": Case("elden/Chain-v0", {"continuous": True}, CHAIN, CHAIN_ACTIONS),
@@ -172,10 +185,33 @@ def row(batch: Any, i: int) -> Any:
     return {key: row(value, i) for key, value in shown.items() if batch.get(f"_{key}", np.ones(i + 1))[i]}
 
 
-def observation(case: Case, state: Named) -> dict[str, np.ndarray]:
+def space_of(case: Case, entity: str) -> gymnasium.Space[Any]:
+    """The observation space of an entity: one array, or where it has variables of both kinds one for each."""
+    parts = case.layout[entity]
+    boxes = [part for part in parts.values() if isinstance(part, gymnasium.spaces.Box)]
+    if case.options.get("continuous"):
+        return gymnasium.spaces.Box(0.0, 1.0, (len(parts),), np.float32)
+    if not boxes:
+        return gymnasium.spaces.MultiDiscrete([part for part in parts.values() if isinstance(part, int)])
+    if len(boxes) == len(parts):
+        low, high = (np.concatenate([getattr(box, end) for box in boxes]) for end in ("low", "high"))
+        return gymnasium.spaces.Box(low, high, dtype=np.float32)
+    each = [(name, gymnasium.spaces.Discrete(p) if isinstance(p, int) else p) for name, p in parts.items()]
+    return gymnasium.spaces.Dict(each)
+
+
+def observation(case: Case, state: Named) -> dict[str, Any]:
     """What is seen of a named state."""
-    dtype = np.float32 if case.options.get("continuous") else np.int64
-    return {entity: np.array(list(state[entity].values()), dtype) for entity in case.layout}
+    seen: dict[str, Any] = {}
+    for entity in case.layout:
+        values, space = state[entity], space_of(case, entity)
+        if isinstance(space, gymnasium.spaces.Dict):
+            seen[entity] = {
+                name: np.asarray(values[name], part.dtype).reshape(part.shape)[()] for name, part in space.items()
+            }
+        else:
+            seen[entity] = np.hstack(list(values.values())).astype(space.dtype)
+    return seen
 
 
 def changed(state: Named, **entities: dict[str, Any]) -> Named:
@@ -218,14 +254,10 @@ def test_names_and_spaces(case: Case) -> None:
     space: Any = env.observation_space
     assert isinstance(space, gymnasium.spaces.Dict)
     assert list(space.spaces) == list(case.layout)
-    for entity, parts in case.layout.items():
-        expected: gymnasium.Space[Any] = gymnasium.spaces.MultiDiscrete(list(parts.values()))
-        if case.options.get("continuous"):
-            expected = gymnasium.spaces.Box(0.0, 1.0, (len(parts),), np.float32)
-        assert space[entity] == expected
-    assert len(env.stage_names) == {"elden/Thawing-v0": 3, "elden/CarWash-v0": 6, "elden/Minecraft2D-v0": 7}.get(
-        case.env_id, 4 if case.env_id == "elden/Chain-v0" else 1
-    )
+    for entity in case.layout:
+        assert space[entity] == space_of(case, entity)
+    stages = {"Thawing": 3, "CarWash": 6, "Minecraft2D": 7, "Kitchen": 5, "Empty": 1, "Chain": 4}
+    assert len(env.stage_names) == stages[case.env_id.removeprefix("elden/").removesuffix("-v0")]
 
 
 def check_info(env: WorldEnv, info: dict[str, Any]) -> None:
@@ -381,7 +413,7 @@ def test_the_end_of_an_episode() -> None:
 def test_states_from_play_go_in_as_they_come_out(case: Case) -> None:
     env, other = single(case), single(case)
     env.action_space.seed(2)
-    layout = {entity: list(parts) for entity, parts in (case.layout | case.hidden).items()}
+    layout = {entity: list(parts) for entity, parts in {**case.layout, **case.hidden}.items()}
     for seed in range(4):
         env.reset(seed=seed)
         for _ in range(LENGTH):
@@ -592,6 +624,9 @@ IMPOSSIBLE: list[tuple[str, Spoil, str]] = [
     ("chain", put(link1={"level": 0.5}), "link1.level: 0.5 is not an integer"),
     ("chain-continuous", put(agent={"at": 0.3}), "agent.at is not a multiple of 1/7"),
     ("chain-continuous", put(noisy0={"value": 1.01}), "noisy0.value: 1.01 is out of range"),
+    ("kitchen", put(robot={"grip": 0.7}), "impossible state: robot.grip is none of 1, 0.375, 0.5 and 0.15"),
+    ("kitchen", put(pot={"pos": [0.0, 0.0]}), "pot.pos: expected 3 numbers"),
+    ("kitchen", put(switch={"on": 0.5}), "switch.on: 0.5 is not an integer"),
 ]
 
 
@@ -774,7 +809,7 @@ WRONG_TYPES = re.findall(r'^    "(.*)": lambda env', PLAIN, re.MULTILINE)
 MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("thawin", {}, "no world 'thawin'; did you mean 'thawing'"),
     ("Thawing", {}, "no world 'Thawing'; did you mean 'thawing'"),
-    ("zzz", {}, "no world 'zzz'; there are 'thawing', 'carwash', 'minecraft', 'empty', 'chain'"),
+    ("zzz", {}, "no world 'zzz'; there are 'thawing', 'carwash', 'minecraft', 'kitchen', 'empty', 'chain'"),
     ("thawing", {"sise": 12}, "thawing has no option 'sise'; did you mean 'size'?"),
     ("chain", {"size": 12}, "chain has no option 'size'; there are 'max_steps'"),
     ("thawing", {"size": "10"}, "option size='10' given; it takes a"),
@@ -794,6 +829,10 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("minecraft", {"wood": 50}, "size=10 is too small for minecraft with 50 wood and 2 grass"),
     ("chain", {"labels": "authors"}, "labels='authors' given, but chain is our own world"),
     ("chain", {"depth": 0}, "depth=0 given; chain needs at least 1"),
+    ("kitchen", {"labels": "authors"}, "labels='authors' given, but the authors' kitchen is not public"),
+    ("kitchen", {"layout": "huge"}, "layout='huge' given; kitchen knows 'narrow', 'wide'"),
+    ("kitchen", {"skill_noise": 3.0}, "skill_noise=3.0 given; it is between 0 and 2"),
+    ("kitchen", {"skill_failure": 1.0}, "skill_failure=1.0 given; it is at least 0 and below 1"),
     ("thawing", {"max_steps": 0}, "max_steps=0 given; an episode needs at least 1 step"),
     ("thawing", {"size": 7}, "size=7 is too small for thawing: its entities need at least 8"),
     ("carwash", {"size": 6}, "size=6 is too small for carwash: its entities need at least 7"),
@@ -902,6 +941,7 @@ FIRST_EPISODES: dict[str, dict[str, Any]] = {
     "thawing-skills": {},
     "carwash-primitives": {},
     "chain-continuous": {},
+    "kitchen": {},
     "chain": {"depth": 1, "terminate_on_success": True},
 }
 
@@ -1149,7 +1189,7 @@ def test_a_second_given_state_traces_nothing(traced: Counter[str]) -> None:
 def test_flattened_observations(case: Case) -> None:
     env = gymnasium.wrappers.FlattenObservation(single(case))
     obs, _ = env.reset(seed=0)
-    sizes = [n for parts in case.layout.values() for n in parts.values()]
+    sizes = [n for parts in case.layout.values() for n in parts.values() if isinstance(n, int)]
     raw, _ = single(case).reset(seed=0)
     flat = np.concatenate([raw[entity] for entity in case.layout])
     if case.options.get("continuous"):

@@ -15,7 +15,7 @@ from elden.worlds.pictures import ARROWS, Scene, Sprite, draw, text, write_gif
 
 TILE = 32
 KINDS = sorted(sprites.ARTS)
-SIZES = {"fridge": (2, 2), "sink": (2, 2), "car": (3, 2), "bucket": (1, 2), "shelf": (2, 3)}
+SIZES = {"fridge": (2, 2), "sink": (2, 2), "car": (3, 2), "bucket": (1, 2), "shelf": (2, 3), "gripper": (2, 3)}
 LOOKS: list[tuple[str, dict[str, int], dict[str, int]]] = [
     ("fridge", {"open": 0}, {"open": 1}),
     ("sink", {"on": 0}, {"on": 1}),
@@ -27,6 +27,12 @@ LOOKS: list[tuple[str, dict[str, int], dict[str, int]]] = [
     *[("link", {"level": i, "levels": 3}, {"level": i + 1, "levels": 3}) for i in range(3)],
     *[(kind, {"value": 3}, {"value": 4}) for kind in ("inert", "noisy", "intricate")],
     ("intricate", {"value": 3}, {"value": 3, "value2": 4}),
+    ("stove", {"on": 0}, {"on": 1}),
+    ("switch", {"on": 0}, {"on": 1}),
+    ("gripper", {"closed": 0}, {"closed": 1}),
+    *[("butter", {"melt": i}, {"melt": i + 2}) for i in (0, 4, 8)],
+    *[("meatball", {"cook": i}, {"cook": i + 2}) for i in (0, 4, 8)],
+    ("meatball", {"cook": 0, "overcooked": 0}, {"cook": 0, "overcooked": 1}),
 ]
 
 
@@ -120,6 +126,18 @@ def test_any_size_is_drawn_inside_its_cells(kind: str, size: tuple[int, int]) ->
     assert rows.max() < (1 + h) * TILE
     assert columns.min() >= TILE
     assert columns.max() < (1 + w) * TILE
+
+
+@pytest.mark.parametrize("kind", ["pot", "butter"])
+def test_a_shift_moves_the_drawing_and_not_the_text(kind: str) -> None:
+    there, shifted = Sprite(kind, 1, 1, 2, 2, label="x"), Sprite(kind, 1, 1, 2, 2, label="x", shift=(0.5, 0.25))
+    moved = np.roll(draw(scene_of(there), TILE) != draw(scene_of(), TILE), (TILE // 4, TILE // 2), (0, 1))
+    rows, columns, _ = np.nonzero(moved)
+    changed = draw(scene_of(shifted), TILE) != draw(scene_of(), TILE)
+    assert [rows.min(), columns.min()] == [axis.min() for axis in np.nonzero(changed)[:2]]
+    assert text(scene_of(there)) == text(scene_of(shifted))
+    with pytest.raises(ValueError, match=rf"{kind} of 2 x 2 cells at \(3\.5, 1\) does not fit"):
+        draw(scene_of(Sprite(kind, 3, 1, 2, 2, shift=(0.5, 0))), TILE)
 
 
 @pytest.mark.parametrize("furniture", ["fridge", "sink", "shelf"])

@@ -31,7 +31,8 @@ from elden.worlds.base import World, WorldOptionError, WorldState
 
 case = pytest.mark.parametrize("case", some_slow(CASES, SIMILAR))
 some_cases = pytest.mark.parametrize(
-    "case", some_slow(["thawing", "carwash-primitives", "minecraft", "chain-continuous"], ["minecraft"])
+    "case",
+    some_slow(["thawing", "carwash-primitives", "minecraft", "kitchen", "chain-continuous"], ["minecraft", "kitchen"]),
 )
 
 

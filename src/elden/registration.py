@@ -6,6 +6,7 @@ IDS = {
     "elden/Thawing-v0": "thawing",
     "elden/CarWash-v0": "carwash",
     "elden/Minecraft2D-v0": "minecraft",
+    "elden/Kitchen-v0": "kitchen",
     "elden/Empty-v0": "empty",
     "elden/Chain-v0": "chain",
 }

@@ -4,6 +4,7 @@ from elden.worlds.base import ImpossibleStateError, Transition, World, WorldOpti
 from elden.worlds.carwash import CarWash
 from elden.worlds.chain import Chain
 from elden.worlds.empty import Empty
+from elden.worlds.kitchen import Kitchen
 from elden.worlds.minecraft import Minecraft
 from elden.worlds.registry import WORLDS, make
 from elden.worlds.thawing import Thawing
@@ -14,6 +15,7 @@ __all__ = [
     "Chain",
     "Empty",
     "ImpossibleStateError",
+    "Kitchen",
     "Minecraft",
     "Thawing",
     "Transition",

@@ -1,4 +1,4 @@
-"""Pictures of grid worlds: a scene in, pixels or terminal text out.
+"""Pictures of worlds: a scene in, pixels or terminal text out.
 
 A world says what is where as a `Scene`; nothing here knows any world's rules. `draw` makes an image, `text` a
 terminal picture and `write_gif` a film of several images. The image is the grid and, under it, a panel: what
@@ -54,6 +54,13 @@ class Sprite:
     """Attributes that change the drawing, such as `{"open": 1}`."""
     label: str = ""
     """A short text on the drawing."""
+    shift: tuple[Real, Real] = (0, 0)
+    """How far right and down of its cells it is drawn, in cells: for worlds without a grid."""
+
+    @property
+    def corner(self) -> tuple[Real, Real]:
+        """Where the upper left corner of the drawing is, in cells."""
+        return self.x + self.shift[0], self.y + self.shift[1]
 
 
 @dataclass(frozen=True)
@@ -86,9 +93,11 @@ def _check(scene: Scene) -> None:
         sprites.art(kind)
     size = f"the scene has {scene.width} columns and {scene.height} rows"
     for s in scene.sprites:
-        inside = 0 <= s.x <= scene.width - s.w and 0 <= s.y <= scene.height - s.h
+        x, y = s.corner
+        inside = 0 <= min(s.x, x) <= max(s.x, x) <= scene.width - s.w
+        inside = inside and 0 <= min(s.y, y) <= max(s.y, y) <= scene.height - s.h
         if not inside or s.w < 1 or s.h < 1:
-            raise ValueError(f"{s.kind} of {s.w} x {s.h} cells at ({s.x}, {s.y}) does not fit: {size}")
+            raise ValueError(f"{s.kind} of {s.w} x {s.h} cells at ({x:g}, {y:g}) does not fit: {size}")
     if scene.agent is not None:
         x, y, facing = scene.agent
         if not (0 <= x < scene.width and 0 <= y < scene.height):
@@ -187,10 +196,10 @@ def _draw_grid(scene: Scene, tile: int) -> Image.Image:
             _draw_item(image, s, tile, drawn[place], crowd[place])
             drawn[place] += 1
         else:
-            _paste(image, _image(s, s.w, s.h, tile), s.x * tile, s.y * tile)
+            _paste(image, _image(s, s.w, s.h, tile), s.corner[0] * tile, s.corner[1] * tile)
     for s in scene.sprites:
         if s.label:
-            _paste(image, _label_image(s.label, tile, s.w), s.x * tile + 2, s.y * tile + 2)
+            _paste(image, _label_image(s.label, tile, s.w), s.corner[0] * tile + 2, s.corner[1] * tile + 2)
     if scene.agent is not None:
         _draw_agent(image, scene.agent, scene.held, tile)
     return image
@@ -200,8 +209,8 @@ def _draw_item(image: Image.Image, item: Sprite, tile: int, order: int, crowd: i
     """An item in the middle of its cells; when several share a cell they lie along its diagonal."""
     side = round(min(item.w, item.h) * tile * sprites.art(item.kind).scale)
     shift = 0.0 if crowd == 1 else 0.34 * tile * (order / (crowd - 1) - 0.5)
-    x = (item.x + item.w / 2) * tile - side / 2
-    y = (item.y + item.h / 2) * tile - side / 2
+    x = (item.corner[0] + item.w / 2) * tile - side / 2
+    y = (item.corner[1] + item.h / 2) * tile - side / 2
     _paste(image, _image(item, 1, 1, side), x + shift, y + shift)
 
 

@@ -10,10 +10,11 @@ from elden.worlds.base import World, WorldOptionError
 from elden.worlds.carwash import CarWash
 from elden.worlds.chain import Chain
 from elden.worlds.empty import Empty
+from elden.worlds.kitchen import Kitchen
 from elden.worlds.minecraft import Minecraft
 from elden.worlds.thawing import Thawing
 
-WORLDS: dict[str, type[World]] = {world.name: world for world in (Thawing, CarWash, Minecraft, Empty, Chain)}
+WORLDS: dict[str, type[World]] = {world.name: world for world in (Thawing, CarWash, Minecraft, Kitchen, Empty, Chain)}
 """Every world by its name. To add one: write its file and name it here."""
 
 
@@ -35,7 +36,7 @@ def make(name: str, **options: bool | int | float | str) -> World:
     """Make a world.
 
     Args:
-        name: "thawing", "carwash", "minecraft", "empty" or "chain".
+        name: "thawing", "carwash", "minecraft", "kitchen", "empty" or "chain".
         **options: The fields of the world's class, such as `profile="primitives"`, `size=12` or `max_steps=50`.
 
     Raises:

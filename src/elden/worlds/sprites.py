@@ -413,6 +413,81 @@ def _intricate(pen: Pen, look: Look) -> None:
     _numbers(pen, look, y, INK, "#E3F5EF")
 
 
+def _stove(pen: Pen, look: Look) -> None:
+    w, h = pen.w, pen.h
+    pen.box(0.03 * w, 0.03 * h, 0.97 * w, 0.97 * h, "#4A545C", INK, 0.2)
+    pen.disc(w / 2, h / 2, 0.42 * w, "#2C3338", INK, 0.42 * h)
+    for ring in (0.36, 0.26, 0.16):
+        pen.disc(w / 2, h / 2, ring * w, "#E8512E" if look.get("on") else "#2C3338", "#6B757C", ring * h)
+        pen.disc(w / 2, h / 2, (ring - 0.05) * w, "#2C3338", None, (ring - 0.05) * h)
+    if look.get("on"):
+        for x, y in ((0.13, 0.16), (0.87, 0.16), (0.13, 0.9), (0.87, 0.9)):
+            flame = [(x * w, (y - 0.1) * h), ((x + 0.06) * w, y * h), (x * w, (y + 0.05) * h), ((x - 0.06) * w, y * h)]
+            pen.poly(flame, YELLOW, VERMILLION)
+
+
+def _switch(pen: Pen, look: Look) -> None:
+    """A lever that stands up and has a lit lamp when on."""
+    w, h = pen.w, pen.h
+    on = bool(look.get("on"))
+    pen.box(0.16 * w, 0.1 * h, 0.84 * w, 0.96 * h, WHITE, INK, 0.1)
+    pen.box(0.4 * w, 0.28 * h, 0.6 * w, 0.68 * h, DARK_STEEL, INK, 0.06)
+    lever = [(0.5 * w, 0.48 * h), (0.5 * w, (0.34 if on else 0.62) * h)]
+    pen.line(lever, INK, 0.2 * w)
+    pen.line(lever, VERMILLION if on else STEEL, 0.13 * w)
+    pen.disc(0.5 * w, 0.83 * h, 0.09 * w, YELLOW if on else "#59656F", INK, 0.09 * h)
+
+
+def _pot(pen: Pen, look: Look) -> None:
+    """From above: a square pot of three quarters of the sheet, its handle to the right."""
+    w, h = pen.w, pen.h
+    pen.box(0.87 * w, 0.36 * h, 0.98 * w, 0.64 * h, BROWN, INK, 0.06)
+    pen.box(0.12 * w, 0.12 * h, 0.88 * w, 0.88 * h, STEEL, INK, 0.3)
+    pen.box(0.19 * w, 0.19 * h, 0.81 * w, 0.81 * h, "#A9B6C1", INK, 0.2)
+
+
+def _butter(pen: Pen, look: Look) -> None:
+    """A piece that shrinks on a puddle that grows."""
+    w, h, share = pen.w, pen.h, min(max(look.get("melt", 0), 0), 10) / 10
+    if share:
+        r = 0.2 + 0.29 * share
+        pen.disc(0.5 * w, 0.5 * h, r * w, "#FFE27A", "#B58900", 0.85 * r * h)
+    if share < 1:
+        left, top = 0.12 + 0.25 * share, 0.22 + 0.18 * share
+        pen.box(left * w, top * h, (1 - left) * w, (1 - top) * h, "#FFD23F", "#8A6A00", 0.06)
+        pen.line([(0.5 * w, top * h), (0.5 * w, (1 - top) * h)], "#B58900", 0.03)
+
+
+def _meatball(pen: Pen, look: Look) -> None:
+    """Pale when raw, brown with grill marks when done, black and smoking when spoilt; a bar tells how far it is."""
+    w, h, level = pen.w, pen.h, min(max(look.get("cook", 0), 0), 10)
+    spoilt = bool(look.get("overcooked"))
+    body = "#1F1A17" if spoilt else mix("#E79A8B", "#7A4A28", level / 10)
+    pen.disc(0.5 * w, 0.44 * h, 0.36 * w, body, INK, 0.36 * h)
+    if spoilt:
+        for x in (0.3, 0.5, 0.7):
+            pen.line([(x * w, 0.3 * h), ((x + 0.06) * w, 0.2 * h), (x * w, 0.1 * h)], "#C9CDD1", 0.07)
+        return
+    if level == 10:
+        for x in (0.36, 0.5, 0.64):
+            pen.line([(x * w, 0.3 * h), (x * w, 0.58 * h)], INK, 0.05)
+    _scale(pen, level // 2, 5, "#E69F00")
+
+
+def _gripper(pen: Pen, look: Look) -> None:
+    """An arm that comes from the robot's side, and two fingers around a place near the top."""
+    w, h = pen.w, pen.h
+    apart = 0.26 if look.get("closed") else 0.38
+    for color, wider in ((INK, 0.08), ("#8795A1", 0.0)):
+        pen.line([(0.5 * w, 0.62 * h), (0.5 * w, 0.9 * h)], color, 0.22 * w + wider)
+        pen.line([(0.2 * w, 0.56 * h), (0.8 * w, 0.56 * h)], color, 0.16 * w + wider)
+    for side in (-apart, apart):
+        finger = [((0.5 + side) * w, 0.14 * h), ((0.5 + side) * w, 0.5 * h)]
+        pen.line(finger, INK, 0.14 * w + 0.08)
+        pen.line(finger, VERMILLION, 0.14 * w)
+    pen.disc(0.5 * w, 0.87 * h, 0.1 * w, VERMILLION, INK, 0.1 * w)
+
+
 def agent(pen: Pen, facing: int) -> None:
     """The agent: a round body with two eyes and a beak that points where it faces."""
     cos, sin = ((1, 0), (0, 1), (-1, 0), (0, -1))[facing]
@@ -464,11 +539,34 @@ def _link_words(look: Look) -> str:
     return f"{level}/{levels}" + (" lit" if level == levels else "")
 
 
+def _butter_words(look: Look) -> str:
+    if "melt" not in look:
+        return ""
+    return "melted" if look["melt"] >= 10 else f"melted to {look['melt']}/10"
+
+
+def _meatball_words(look: Look) -> str:
+    if look.get("overcooked"):
+        return "overcooked"
+    if "cook" not in look:
+        return ""
+    return "cooked" if look["cook"] >= 10 else f"cooked to {look['cook']}/10"
+
+
 def _with_digit(letter: str, number: int | None) -> str:
     """A letter and a number from 0 to 9; a space where there is no number, `!` where it is out of range."""
     if number is None:
         return f"{letter} "
     return f"{letter}{number}" if 0 <= number <= 9 else f"{letter}!"
+
+
+def _level_glyph(letter: str, level: str, top: str = "*") -> Callable[[Look], str]:
+    """A letter with a level in tenths; `top` stands for all ten."""
+    return lambda look: letter + top if look.get(level) == 10 else _with_digit(letter, look.get(level))
+
+
+def _meatball_glyph(look: Look) -> str:
+    return "m!" if look.get("overcooked") else _level_glyph("m", "cook")(look)
 
 
 def _rag_glyph(look: Look) -> str:
@@ -523,6 +621,12 @@ ARTS: Mapping[str, Art] = {
     "stone_pickaxe": Art(partial(_pickaxe, head="#D5DADE", thick=0.16), "P ", 250, ITEM),
     "rope": Art(_rope, "& ", 180, ITEM),
     "bridge": Art(_bridge, "==", 137),
+    "stove": Art(_stove, _either("on", "V~", "VV", "VV"), 202, words=_either("on", "on", "off")),
+    "switch": Art(_switch, _either("on", "T1", "T0", "T "), 220, words=_either("on", "on", "off")),
+    "pot": Art(_pot, "DD", 250),
+    "butter": Art(_butter, _level_glyph("b", "melt"), 226, ITEM, _butter_words),
+    "meatball": Art(_meatball, _meatball_glyph, 173, ITEM, _meatball_words),
+    "gripper": Art(_gripper, _either("closed", "Yx", "YY", "YY"), 208, words=_either("closed", "closed", "open")),
     "link": Art(_link, _link_glyph, 220, words=_link_words),
     "inert": Art(_inert, lambda look: _with_digit("I", look.get("value")), 246, words=values),
     "noisy": Art(_noisy, lambda look: _with_digit("?", look.get("value")), 202, words=values),
