@@ -67,7 +67,7 @@ def test_options_of_tables() -> None:
     assert command.changes == {"seeds": 2}
     default = parse(["reproduce", "--seeds", "2", "table2"])
     assert isinstance(default, Reproduce)
-    assert (default.table, default.worlds) == ("table2", ("thawing", "carwash", "kitchen"))
+    assert (default.table, default.worlds) == ("table2", ("thawing", "carwash"))
 
 
 def test_every_setting_is_an_option() -> None:
