@@ -24,7 +24,6 @@ from rich.console import Console
 from rich.table import Table
 
 import elden
-from elden.bonuses import GateConfig
 from elden.bonuses.ensemble import chunked
 from elden.bonuses.model_based import Gate, ModelBonus
 from elden.dynamics.training import Transitions
@@ -90,7 +89,7 @@ def opened(bonus: ModelBonus, state: Any, seen: Transitions) -> dict[str, Bool[n
     def look(piece: Array) -> dict[str, Array]:
         batch = ensemble.encode(seen[piece])
         outputs = ensemble.outputs(ensemble.models(state.ensemble), batch)
-        return {kind: GateConfig(kind).open(bonus.layout, outputs, batch).T for kind in _GATES}
+        return {kind: replace(bonus.gate, kind=kind).open(bonus.layout, outputs, batch).T for kind in _GATES}
 
     pieces = [look(piece) for piece in chunked(number, min(512, number))]
     return {kind: np.concatenate([piece[kind] for piece in pieces])[:number] for kind in _GATES}
@@ -101,9 +100,11 @@ def rows(world: World, bonus: ModelBonus, state: Any, steps: str, seen: Transiti
     is_open = opened(bonus, state, seen)
     layout = bonus.layout
     moved = np.asarray(seen.obs != seen.next_obs)
+    ends = (*world.factors.offsets[1:], world.factors.width)
+    columns = [slice(first, end) for first, end in zip(world.factors.offsets, ends, strict=True)]
     for child, name in enumerate(layout.names(layout.network.children)):
         mine = [variable for variable, (place, *_) in enumerate(layout.child_of) if place == child]
-        changed = moved[:, mine].any(axis=1)
+        changed = np.any([moved[:, columns[variable]].any(axis=1) for variable in mine], axis=0)
         for which in (True, False):
             some = changed == which
             if some.any():

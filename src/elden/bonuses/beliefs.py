@@ -43,9 +43,9 @@ def information(layout: Layout, outputs: Outputs) -> Float[Array, "child batch"]
 def excess_surprise(layout: Layout, outputs: Outputs, batch: Batch) -> Float[Array, "child batch"]:
     """How much more what happened surprises a member than it had expected to be, in nats: `−log p_m(s') − H(p_m)`.
 
-    The mean over members. Chance that a member knows to be chance is 0 on average, however large; what a member took to
-    be impossible is far above it, also where all members were wrong in the same way. A continuous variable has
-    `½ (error² − 1)` for each component.
+    The mean over members. Of a discrete variable, chance that a member knows to be chance is 0 on average, however
+    large; what a member took to be impossible is far above it, also where all members were wrong in the same way. A
+    continuous variable has `½ (error² − 1)` for each component, which is below 0 wherever errors are smaller than 1.
     """
 
     def one(out: Float[Array, "child slot value batch"]) -> Float[Array, "child batch"]:

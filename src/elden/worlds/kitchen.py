@@ -325,16 +325,19 @@ class Kitchen(World):
         return (_GRIP,) if self.full_labels else ()
 
     def _move_rules(self) -> list[Rule]:
-        """The gripper goes where the target is; what it holds comes along, with what is in the pot."""
+        """The gripper goes where the target is; what it holds comes along, with what is in the pot.
+
+        What is held gets to the goal, wherever the gripper has it: the gripper's own place depends on both.
+        """
         aims = {target: (f"{target}.pos",) for target in _TARGETS} | {"handle": ("pot.pos", "pot.quat")}
         cause = (ACTION, *self._free)
         rules = [Rule(f"move:{target}", (_EEF,), (*cause, *aim), cuts_self=True) for target, aim in aims.items()]
         for food in FOOD:
             rules.append(Rule(f"move:{food}:in_pot", (_EEF,), ("pot.pos",)))
-            rules.append(Rule(f"carry:{food}", (_EEF,), (*cause, "pot.pos")))
+            rules.append(Rule(f"carry:{food}", (_EEF,), (*cause, "pot.pos", f"{food}.pos")))
             rules.append(Rule(f"carry:{food}", (f"{food}.pos",), (*cause, "pot.pos"), cuts_self=True))
             rules.append(Rule(f"carry:pot:{food}", (f"{food}.pos",), (*cause, "stove.pos", "pot.pos")))
-        rules.append(Rule("carry:pot", (_EEF,), (*cause, "stove.pos")))
+        rules.append(Rule("carry:pot", (_EEF,), (*cause, "stove.pos", "pot.pos")))
         rules.append(Rule("carry:pot", ("pot.pos",), (*cause, "stove.pos"), cuts_self=True))
         return rules
 
