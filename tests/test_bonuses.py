@@ -166,7 +166,9 @@ def test_an_action_that_influences_nothing_is_worth_nothing_to_cai() -> None:
     assert abs(nothing) < 0.03
 
 
-@pytest.mark.parametrize("name", some_slow(sorted(set(BONUSES) - {"none"}), ["composite", "graph-count"]))
+@pytest.mark.parametrize(
+    "name", some_slow(sorted(set(BONUSES) - {"none"}), ["composite", "graph-count", "disagreement"])
+)
 def test_every_bonus_fades_where_it_is_always_the_same(name: str) -> None:
     """And its shape, finiteness, and state are as the interface says."""
     bonus = make_bonus(name, SPACE, TINY if name in ("curiosity", "cai") else gated())
@@ -271,12 +273,13 @@ def slow_graphs(bonus: ModelBonus, state: ModelState, steps: Steps) -> tuple[np.
     return np.stack(graphs), jnp.stack(outputs)
 
 
-def test_elden_is_its_formula_whatever_the_gate() -> None:
+@pytest.mark.parametrize("kinds", [("none", "surprise"), pytest.param(get_args(Gate), marks=pytest.mark.slow)])
+def test_elden_is_its_formula_whatever_the_gate(kinds: tuple[Gate, ...]) -> None:
     config = replace(gated(), threshold=0.05)
     state = ignorant()
     state = replace(state, memory=replace(state.memory, threshold=jnp.float32(0.05)))
     steps = walk(3, 11)  # 88 transitions, which chunks of 64 do not divide
-    gates = [GateConfig(kind, excess=0.5) for kind in get_args(Gate)]
+    gates = [GateConfig(kind, excess=0.5) for kind in kinds]
     bonuses = [make_bonus("elden", SPACE, config, gate=gate) for gate in gates]
     assert isinstance(bonuses[0], ModelBonus)
     graphs, outputs = slow_graphs(bonuses[0], state, steps)

@@ -356,6 +356,7 @@ def test_attention_is_better_than_chance_and_no_more(inputs: Granularity) -> Non
 MASK = LearntMask(coefficient=0.05, start=NUM_UPDATES // 4, stop=NUM_UPDATES // 2, cooling=NUM_UPDATES)
 
 
+@pytest.mark.slow
 def test_a_mask_with_a_price_closes_what_is_not_needed() -> None:
     auc, _, on, off = measured(InputMask(MASK), switch_layout("entity"))
     assert auc > 0.95

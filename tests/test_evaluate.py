@@ -66,7 +66,7 @@ def test_scores_are_means_over_members() -> None:
         np.testing.assert_allclose(scores[run], np.mean(each, axis=0), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("detector", [Gradient(), Attention()])
+@pytest.mark.parametrize("detector", [pytest.param(Gradient(), marks=pytest.mark.slow), Attention()])
 def test_the_size_of_pieces_does_not_matter(detector: Detector) -> None:
     layout = layout_of(DISCRETE)
     models, transitions = models_of(layout, detector), random_transitions(layout, 10)

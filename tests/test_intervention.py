@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import some_slow
 from dynamics_cases import (
     ACTION,
     DISCRETE,
@@ -285,7 +286,7 @@ def plain_scores(
 
 
 @pytest.mark.parametrize("children", GRANULARITIES)
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", some_slow(WORLDS, set(WORLDS) - {"mixed"}))
 def test_scores_are_mean_changes_of_the_prediction(world: str, children: Granularity) -> None:
     layout = world_layout(world, children, "variable" if children == "entity" else "entity")
     data, seen, net = some_transitions(layout), seen_transitions(layout), some_network(layout)

@@ -475,6 +475,7 @@ def assert_same_distribution(first: Ints, second: Ints) -> None:
     assert ((table - expected) ** 2 / expected).sum() < chi_square_limit(table.shape[1] - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", RESTRICTED, ids=lambda world: world.goto)
 def test_solvable_resets_are_the_others_filtered(world: CarWash) -> None:
     """Same distribution as throwing the unsolvable layouts away, and not that of all layouts."""

@@ -35,6 +35,7 @@ def in_sittings(made: Training) -> tuple[Training, int]:
     raise AssertionError("it never ends")
 
 
+@pytest.mark.slow
 def test_a_training_that_is_stopped_everywhere_ends_with_the_same_bits(tmp_path: Path) -> None:
     expected = training(None).finish()
     stopped, stops = in_sittings(training(tmp_path / "plain"))

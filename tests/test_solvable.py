@@ -585,7 +585,9 @@ MINECRAFT_CASES: dict[str, tuple[tuple[int, int, int], Stock, Things, str]] = {
 }
 
 
-@pytest.mark.parametrize("world", [*MINECRAFT[:2], pytest.param(MINECRAFT[2], marks=pytest.mark.slow)], ids=how)
+@pytest.mark.parametrize(
+    "world", [MINECRAFT[0], *(pytest.param(each, marks=pytest.mark.slow) for each in MINECRAFT[1:])], ids=how
+)
 def test_minecraft_cases(world: Minecraft) -> None:
     states = np.stack([minecraft_values(world, *case[:3]) for case in MINECRAFT_CASES.values()])
     legal = in_chunks(judge(world, "legal"), states)
