@@ -47,7 +47,11 @@ def run(case: str) -> Audit:
     return audit(world, sample(world, jax.random.key(0), per_event=12), jax.random.key(1), draws=3)
 
 
-@pytest.mark.parametrize("case", [case for case in PLAYED if case not in ("chain-continuous", "kitchen")])
+AUDITED = [case for case in PLAYED if getattr(case, "values", (case,))[0] not in ("chain-continuous", "kitchen")]
+"""The worlds whose variables are all discrete."""
+
+
+@pytest.mark.parametrize("case", AUDITED)
 def test_graph_agrees_with_interventions(case: str) -> None:
     found = run(case)
     seen = 0
