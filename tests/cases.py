@@ -49,7 +49,7 @@ def long_world_of(case: str) -> World:
     return world_of(case, **({"max_steps": LONG[case]} if case in LONG else {}))
 
 
-_LONGEST = (
+LONGEST = (
     "thawing",
     "thawing-path",
     "thawing-primitives",
@@ -71,7 +71,7 @@ def some_slow(names: Iterable[str], slow: Collection[str]) -> list[Any]:
 SIMILAR = ("thawing-path", "carwash-path", "carwash-lag0", "minecraft-path", "minecraft-primitives")
 """Cases that share nearly all rules with another one."""
 
-PLAYED = some_slow(CASES, _LONGEST)
+PLAYED = some_slow(CASES, LONGEST)
 """All cases for tests that play long; those that take longest are slow ones."""
 
 NUM_ENVS = 16

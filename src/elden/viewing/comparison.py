@@ -1,5 +1,6 @@
 """Bonuses beside each other: how agents learn with each of them, and how far they come."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -44,8 +45,11 @@ def bonus_curves(lines: Sequence[Line], title: str) -> "matplotlib.figure.Figure
     worlds = list(dict.fromkeys(line.world for line in lines))
     names = list(dict.fromkeys(line.contender for line in lines))
     colors = style.bonus_colors(names)
-    figure = style.new_figure(0.5 + 4.2 * len(worlds), 4.1)
-    figure.set_layout_engine("constrained", rect=(0, 0.09, 1, 0.78))
+    columns = min(len(names), 3 * len(worlds))
+    legend = 0.15 + 0.22 * math.ceil(len(names) / columns)
+    height = 3.73 + legend
+    figure = style.new_figure(0.5 + 4.2 * len(worlds), height)
+    figure.set_layout_engine("constrained", rect=(0, legend / height, 1, 1 - (legend + 0.53) / height))
     panels = figure.subplots(1, len(worlds), squeeze=False)[0]
     for axes, world in zip(panels, worlds, strict=True):
         for line in (line for line in lines if line.world == world):
@@ -64,7 +68,7 @@ def bonus_curves(lines: Sequence[Line], title: str) -> "matplotlib.figure.Figure
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=colors[name], ls=_dash(names, name), lw=2.2) for name in names]
-    figure.legend(handles, names, loc="lower center", ncols=min(len(names), 3 * len(worlds)), handlelength=3.2)
+    figure.legend(handles, names, loc="lower center", ncols=columns, handlelength=3.2)
     return figure
 
 
