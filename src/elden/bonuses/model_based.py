@@ -39,6 +39,9 @@ class GateConfig:
     """How large the information must be, in nats."""
     excess: float = 2.0
     """How much more the surprise must be than expected, in nats."""
+    noise: float = 0.1
+    """Of a continuous variable, how far off a prediction may be for both: its standard deviation as a share of the
+    variable's typical change in a step."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Gate):
@@ -46,15 +49,20 @@ class GateConfig:
         for name in ("level", "excess"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must be 0 or more")
+        if not self.noise > 0:
+            raise ValueError(f"noise={self.noise} given; it must be above 0")
 
-    def open(self, layout: Layout, outputs: beliefs.Outputs, batch: Batch) -> Bool[Array, "child batch"]:
+    def open(
+        self, layout: Layout, outputs: beliefs.Outputs, batch: Batch, reference: Reference
+    ) -> Bool[Array, "child batch"]:
         """The children that count."""
+        noise = self.noise * reference.step
         if self.kind == "votes":
             return beliefs.disagreement(layout, outputs) > 0
         if self.kind == "information":
-            return beliefs.information(layout, outputs) > self.level
+            return beliefs.information(layout, outputs, noise) > self.level
         if self.kind == "surprise":
-            return beliefs.excess_surprise(layout, outputs, batch) > self.excess
+            return beliefs.excess_surprise(layout, outputs, batch, noise) > self.excess
         return jnp.ones((layout.num_children, outputs.shape[-1]), jnp.bool_)
 
 
@@ -213,7 +221,7 @@ class ModelBonus:
 
         def look(piece: Int[Array, " chunk"]) -> tuple[Float[Array, " chunk"], Bool[Array, "chunk child"]]:
             judged = view(seen[piece])
-            return self._errors(judged), self.gate.open(self.layout, judged.outputs, judged.batch).T
+            return self._errors(judged), self.gate.open(self.layout, judged.outputs, judged.batch, judged.reference).T
 
         def read(piece: Int[Array, " chunk"]) -> _Read:
             return self.signal.judge(self.layout, view(seen[piece]))

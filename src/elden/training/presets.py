@@ -71,7 +71,7 @@ def _plus(world: str) -> TrainingConfig:
     network = NetworkConfig(children="entity", features=(32, 32), mlp=(32, 32), heads=2)
     bonus = BonusConfig(
         ensemble=EnsembleConfig(network=network, train=train, capacity=500_000, updates=64, chunk=1024),
-        gate=GateConfig("information"),
+        gate=GateConfig("surprise"),
         once=True,
         automatic_threshold=True,
     )
