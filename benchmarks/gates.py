@@ -84,14 +84,13 @@ def scripted(world: World, key: Key[Array, ""], args: Args) -> Transitions:
 def opened(bonus: ModelBonus, state: Any, seen: Transitions) -> dict[str, Bool[np.ndarray, "step child"]]:
     """The children that each gate opens."""
     ensemble, number = bonus.ensemble, seen.action.shape[0]
-    reference = ensemble.reference(state.ensemble)
 
     @jax.jit
     def look(piece: Array) -> dict[str, Array]:
         batch = ensemble.encode(seen[piece])
         outputs = ensemble.outputs(ensemble.models(state.ensemble), batch)
         gates = {kind: replace(bonus.gate, kind=kind) for kind in _GATES}
-        return {kind: gate.open(bonus.layout, outputs, batch, reference).T for kind, gate in gates.items()}
+        return {kind: gate.open(bonus.layout, outputs, batch, state.memory.noise).T for kind, gate in gates.items()}
 
     pieces = [look(piece) for piece in chunked(number, min(512, number))]
     return {kind: np.concatenate([piece[kind] for piece in pieces])[:number] for kind in _GATES}

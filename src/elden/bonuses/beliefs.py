@@ -62,6 +62,14 @@ def excess_surprise(layout: Layout, outputs: Outputs, batch: Batch, noise: Noise
     return jnp.mean(jax.vmap(one)(outputs), axis=0)
 
 
+def mean_square_error(layout: Layout, outputs: Outputs, batch: Batch) -> Float[Array, "child slot"]:
+    """What members' predictions of continuous variables are off by, over components, members and transitions."""
+    square = jnp.where(layout.target_mask[..., None], (batch.target - batch.current - outputs) ** 2, 0.0)
+    components = jnp.maximum(jnp.asarray(layout.target_mask.sum(-1), jnp.float32), 1.0)
+    mean = jnp.mean(jnp.sum(square.astype(jnp.float32), axis=3), axis=(0, 3)) / components
+    return jnp.where(layout.slot_mask & ~layout.discrete, mean, 0.0)
+
+
 def disagreement(layout: Layout, outputs: Outputs) -> Float[Array, "child batch"]:
     """Entropy in nats of the members' votes for the most likely value; of a continuous variable the variance of means.
 

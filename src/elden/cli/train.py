@@ -43,8 +43,12 @@ _ROWS = {
     "policy entropy": "policy/entropy",
 }
 """What the live view shows, where it is there."""
-_GATES = {"bonus.gate.level": "information", "bonus.gate.excess": "surprise"}
-"""The kind of gate that reads a setting."""
+_GATES = {
+    "bonus.gate.level": ("information",),
+    "bonus.gate.excess": ("surprise",),
+    "bonus.gate.noise": ("information", "surprise"),
+}
+"""The kinds of gates that read a setting."""
 _MOST_SEEDS = 10
 _PLUS = training_preset("plus", "")
 
@@ -123,7 +127,7 @@ class Train(TrainOptions, PresetOptions):
         """What keeps a setting, by its dotted name, from being read."""
         loop, bonus = self.config.loop, self.config.bonus
         train = bonus.ensemble.train
-        if _GATES.get(setting, bonus.gate.kind) != bonus.gate.kind:
+        if bonus.gate.kind not in _GATES.get(setting, (bonus.gate.kind,)):
             yield f"--bonus.gate.kind {bonus.gate.kind}"
         if setting == "bonus.threshold" and bonus.automatic_threshold:
             yield "--bonus.automatic-threshold"

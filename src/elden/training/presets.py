@@ -77,6 +77,8 @@ def _plus(world: str) -> TrainingConfig:
     )
     ppo = PpoConfig(learning_rate=1e-3, minibatch_size=1600)
     loop = LoopConfig(steps=3_840_000) if world == "minecraft" else LoopConfig()
+    if world == "kitchen":  # nothing to mix where values are continuous; what is rarely seen is learnt from more often
+        bonus = replace(bonus, ensemble=replace(bonus.ensemble, train=replace(train, mixup=0.0, priority=0.5)))
     if world == "thawing":
         bonus = replace(bonus, ensemble=replace(bonus.ensemble, updates=8, capacity=100_000, chunk=512))
         ppo = replace(ppo, minibatch_size=160)
