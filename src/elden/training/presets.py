@@ -76,7 +76,8 @@ def _plus(world: str) -> TrainingConfig:
         automatic_threshold=True,
     )
     ppo = PpoConfig(learning_rate=1e-3, minibatch_size=1600)
-    loop = LoopConfig(steps=3_840_000) if world == "minecraft" else LoopConfig()
+    steps = {"minecraft": 3_840_000, "kitchen": 1_280_000}
+    loop = LoopConfig(steps=steps.get(world, LoopConfig.steps))
     if world == "kitchen":  # nothing to mix where values are continuous; what is rarely seen is learnt from more often
         bonus = replace(bonus, ensemble=replace(bonus.ensemble, train=replace(train, mixup=0.0, priority=0.5)))
     if world == "thawing":
