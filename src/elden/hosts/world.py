@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 from jaxtyping import Num
 
-from elden.factors import Continuous, Discrete, Factors
+from elden.factors import Factors
 from elden.hosts.worker import AnyEnv, EnvMaker, Option, told
 
 PREFIX = "gym:"
@@ -218,18 +218,4 @@ def flat(factors: Factors, sample: Mapping[str, object], batch: tuple[int, ...])
     Raises:
         ValueError: They are not; the message names the variable.
     """
-    obs = factors.from_space_sample(sample, batch)  # type: ignore[arg-type]
-    kinds = [variable.kind for variable in factors.variables for _ in range(variable.kind.size)]
-    # Bounds of a Box are often passed by a little, which does no harm; a value without a place would be lost.
-    low = np.array([kind.low if isinstance(kind, Discrete) else -np.inf for kind in kinds])
-    high = np.array([kind.high if isinstance(kind, Discrete) else np.inf for kind in kinds])
-    good = np.isfinite(obs) & (low <= obs) & (obs <= high)
-    if not good.all():
-        column = int(np.argwhere(~good)[0][-1])
-        names = [
-            name for name, v in zip(factors.variable_names, factors.variables, strict=True) for _ in range(v.kind.size)
-        ]
-        kind = kinds[column]
-        allowed = "a finite number" if isinstance(kind, Continuous) else f"one of {kind}"
-        raise ValueError(f"{names[column]} is observed as {obs[~good].flat[0]}; it must be {allowed}")
-    return obs
+    return factors.checked(factors.from_space_sample(sample, batch))  # type: ignore[arg-type]
