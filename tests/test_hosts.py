@@ -2,6 +2,11 @@
 
 import io
 import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +24,7 @@ from elden.agents import PpoConfig
 from elden.bonuses import BonusConfig, EnsembleConfig, GateConfig
 from elden.bonuses.model_based import ModelState
 from elden.cli import main
+from elden.cli.errors import INTERRUPTED
 from elden.cli.evaluate import report
 from elden.data.folder import RunFolderError
 from elden.dynamics.config import NetworkConfig, TrainConfig
@@ -257,14 +263,14 @@ def one_by_one(training: Training, agent: int, number: int) -> tuple[bool, int]:
     word, factors = int(np.asarray(jax.random.key_data(key))[-1]), training.world.factors
     env = gymnasium.make(training.world.config.id, length=3)
     obs, _ = env.reset(seed=int(np.random.SeedSequence((word, number)).generate_state(1)[0]) >> 1)
-    for time in range(12):
-        now = jax.random.fold_in(jax.random.fold_in(key, number), time)
-        inputs = training.loop.inputs(jnp.asarray(factors.from_space_sample(obs)), jnp.float32(time / 12))
+    for taken in range(12):
+        now = jax.random.fold_in(jax.random.fold_in(key, number), taken)
+        inputs = training.loop.inputs(jnp.asarray(factors.from_space_sample(obs)), jnp.float32(taken / 12))
         action = int(training.loop.agent.actions.sample(now, network.numbers(inputs)))
         obs, _, terminated, _, _ = env.step(action + 1)
         if terminated:
             break
-    return terminated, time + 1
+    return terminated, taken + 1
 
 
 def test_agents_are_evaluated_as_far_as_the_environment_allows(resumed: Training) -> None:
@@ -386,3 +392,27 @@ def test_an_agent_learns(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_agent_learns_with_a_bonus(tmp_path: Path) -> None:
     assert learnt("elden", tmp_path / "run", 7_680) > 0.9
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_was_done_and_leaves_no_process(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    words = ("train", f"gym:{CORRIDOR}", *WORDS, "--steps", "1000000", "--out", str(folder))
+    places = os.pathsep.join(place for place in sys.path if place)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "elden.cli", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,  # so that the signal goes to all of them, as a terminal sends it
+        env={**os.environ, "PYTHONPATH": places},
+    )
+    limit = time.monotonic() + 120
+    while not (folder / "metrics.jsonl").exists() and time.monotonic() < limit:
+        time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)
+    said, _ = process.communicate(timeout=60)  # which waits for all that could still write there
+    assert process.returncode == INTERRUPTED
+    assert "goes on from what was kept" in " ".join(said.split())
+    assert "Traceback" not in said
+    assert any((folder / "checkpoints").iterdir())
