@@ -20,9 +20,15 @@ class Corridor(gymnasium.Env[Any, Any]):
     variable_names = ("agent.place", "lamp.on", "heat.near", "heat.far")
 
     def __init__(
-        self, length: int = 4, fail_at: int = -1, die_at: int = -1, wrong_at: int = -1, tell: bool = False
+        self,
+        length: int = 4,
+        fail_at: int = -1,
+        die_at: int = -1,
+        wrong_at: int = -1,
+        nan_at: int = -1,
+        tell: bool = False,
     ) -> None:
-        self.length, self.tell = length, tell
+        self.length, self.tell, self.nan_at = length, tell, nan_at
         self.faults = (fail_at, die_at, wrong_at)
         self.observation_space = spaces.Dict(
             {
@@ -56,7 +62,8 @@ class Corridor(gymnasium.Env[Any, Any]):
         obs = self._obs()
         if self.taken == wrong_at:
             obs["lamp"] = np.int64(7)
-        return obs, float(self.on), bool(self.on), False, self._info()
+        reward = float("nan") if self.taken == self.nan_at else float(self.on)
+        return obs, reward, bool(self.on), False, self._info()
 
     def _obs(self) -> dict[str, Any]:
         return {"agent": np.array([self.place]), "lamp": np.int64(self.on), "heat": self.heat.copy()}

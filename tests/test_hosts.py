@@ -314,6 +314,7 @@ def test_a_training_whose_module_is_gone_is_named(resumed: Training, tmp_path: P
         ("fail_at=3", r"(?s)environment [01] of host_cases:.* failed in step\(.*caved in"),
         ("die_at=3", r"the process of environment [01] of gym:host_cases:.* is gone"),
         ("wrong_at=3", r"gym:host_cases:.*lamp\.on is observed as 7"),
+        ("nan_at=3", r"gym:host_cases:.*environment 0 gave a reward of nan"),
     ],
 )
 def test_a_failure_names_the_environment_and_leaves_no_process(option: str, words: str) -> None:
@@ -404,7 +405,7 @@ def test_ctrl_c_keeps_what_was_done_and_leaves_no_process(tmp_path: Path) -> Non
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        start_new_session=True,  # so that the signal goes to all of them, as a terminal sends it
+        process_group=0,  # so that the signal goes to all of them, as a terminal sends it
         env={**os.environ, "PYTHONPATH": places},
     )
     limit = time.monotonic() + 120

@@ -108,6 +108,9 @@ class Hosts:
         with self._named("in step"):
             obs, reward, terminated, truncated, info = self.vector.step(actions + self.world.first_action)
             done = terminated | truncated
+            if not np.isfinite(reward).all():
+                number = int(np.argmin(np.isfinite(reward)))
+                raise ValueError(f"environment {number} gave a reward of {reward[number]}")
             following = flat(self.world.factors, obs, (self.number,))
             last = self._last(info, done)
             success, stages = self._progress(info, last, reward, done)
