@@ -169,8 +169,9 @@ class Hosts:
     def _gone(self) -> list[int]:
         """Numbers of the environments whose processes have ended."""
         processes = list(getattr(self.vector, "processes", ()))
-        connection.wait([process.sentinel for process in processes], _CLOSING_S)
-        return [number for number, process in enumerate(processes) if not process.is_alive()]
+        # Not `is_alive`: a process that has closed everything may not be done dying.
+        ended = connection.wait([process.sentinel for process in processes], _CLOSING_S)
+        return [number for number, process in enumerate(processes) if process.sentinel in ended]
 
     def _forget(self, which: Bool[np.ndarray, " env"]) -> None:
         """New episodes in these environments."""
