@@ -164,6 +164,16 @@ _Read: TypeAlias = tuple[Float[Array, "step child item"], Told]
 _Tree = TypeVar("_Tree")
 
 
+def forget_episodes(state: _Tree) -> _Tree:
+    """The state of a bonus, whichever, when all environments begin new episodes: nothing has been paid in them."""
+
+    def forget(part: object) -> object:
+        return replace(part, paid=jnp.zeros_like(part.paid)) if isinstance(part, Memory) else part
+
+    forgotten: _Tree = jax.tree.map(forget, state, is_leaf=lambda part: isinstance(part, Memory))
+    return forgotten
+
+
 @dataclass(frozen=True)
 class ModelBonus:
     """A bonus from a signal, with a gate before it and a rule of payment behind it."""
