@@ -224,6 +224,7 @@ def test_the_environment_of_the_page_is_solved(capsys: pytest.CaptureFixture[str
     assert json.loads((folder / "summary.json").read_text())["seeds"][0]["success_rate"] > 0.9
 
 
+@pytest.mark.slow
 def test_the_loop_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     known: dict[str, Any] = {}
