@@ -127,6 +127,7 @@ class KitchenRobosuiteEnv(WorldEnv):
         self._hand = Hand(self._simulation)
         self._told: Info = {}
         self._layout: WorldState | None = None
+        self._last: Transition | None = None
 
     @property
     def current(self) -> WorldState:
@@ -139,6 +140,13 @@ class KitchenRobosuiteEnv(WorldEnv):
         if self._layout is None:
             raise gymnasium.error.ResetNeeded("there is no layout yet: call reset()")
         return self._layout
+
+    @property
+    def transition(self) -> Transition:
+        """The last step, in the form of the twin's."""
+        if self._last is None:
+            raise gymnasium.error.ResetNeeded("no step has been taken yet")
+        return self._last
 
     def render(self) -> UInt8[np.ndarray, "height width 3"] | None:
         """A picture of the scene, if `render_mode` asks for one."""
@@ -198,9 +206,8 @@ class KitchenRobosuiteEnv(WorldEnv):
         warm = {name: np.asarray(value) for name, value in plan["warm"].items()}
         values = jnp.asarray(self._look(warm, self._hand.held))
         done = self._done(skill, outcome, taken)
-        transition: Transition
-        self._state, transition = _compiled_conclude(self.world)(before, number, plan, values, done)
-        return transition
+        self._state, self._last = _compiled_conclude(self.world)(before, number, plan, values, done)
+        return self.transition
 
     @staticmethod
     def _goal(skill: str, plan: dict[str, Any]) -> Float[np.ndarray, "3"] | None:
