@@ -368,8 +368,8 @@ class KitchenSimulation(ManipulationEnv):  # type: ignore[misc, unused-ignore]
             self._renderer = mujoco.Renderer(self.sim.model._model, height, width)
         self._paint(cook, overcooked)
         camera = mujoco.MjvCamera()
-        camera.lookat[:] = (-0.08, -0.01, 0.86)
-        camera.distance, camera.azimuth, camera.elevation = 1.15, 180, -42
+        camera.lookat[:] = (-0.10, -0.01, 0.92)
+        camera.distance, camera.azimuth, camera.elevation = 1.05, 180, -38
         options = mujoco.MjvOption()
         options.geomgroup[0] = 0
         self._renderer.update_scene(self.sim.data._data, camera, options)
