@@ -2,12 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+ROBO := .venv-robosuite/bin
+ROBO_READY := .venv-robosuite/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint bench tables audit clean
+.PHONY: help setup demo test test-slow lint bench tables audit robosuite test-robosuite bridge clean
 
 help:  ## this list
-	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
 $(READY): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -42,5 +44,23 @@ tables: $(READY)  ## the paper's Tables 1 and 2 with the quick preset, into runs
 audit: $(READY)  ## check the true local graphs by intervention; writes results/labels_audit.json
 	$(BIN)/python benchmarks/labels_audit.py --out results/labels_audit.json
 
-clean:  ## remove .venv and caches
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+# A separate environment: robosuite goes in without its own dependencies, and `make test` must never come to need it.
+$(ROBO_READY): requirements.lock requirements-robosuite.lock pyproject.toml
+	test -x $(ROBO)/python || $(PYTHON) -m venv .venv-robosuite
+	$(ROBO)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock -r requirements-robosuite.lock
+	$(ROBO)/python -m pip install --quiet --disable-pip-version-check --no-deps robosuite==1.5.2
+	$(ROBO)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(ROBO)/python -m elden.worlds.kitchen_robosuite
+	@touch $@
+
+robosuite: $(ROBO_READY)  ## make .venv-robosuite: the kitchen with physics (1.5 GB), and try it
+	@echo "ready: $(ROBO)/elden, $(ROBO)/python"
+
+test-robosuite: $(ROBO_READY)  ## the tests of the kitchen with physics (minutes)
+	$(ROBO)/python -m pytest -m robosuite
+
+bridge: $(ROBO_READY)  ## the kitchen with physics against its twin, and their speeds; writes results/kitchen_bridge_cpu.json
+	$(ROBO)/python benchmarks/kitchen_bridge.py --out results/kitchen_bridge_cpu.json
+
+clean:  ## remove .venv, .venv-robosuite and caches
+	rm -rf .venv .venv-robosuite .mypy_cache .pytest_cache .ruff_cache .hypothesis

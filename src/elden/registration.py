@@ -11,6 +11,8 @@ IDS = {
     "elden/Chain-v0": "chain",
 }
 """The world behind every Gymnasium id."""
+ROBOSUITE_ID = "elden/KitchenRobosuite-v0"
+"""The kitchen with physics; it needs robosuite, which is optional."""
 
 
 def register_all() -> None:
@@ -23,3 +25,5 @@ def register_all() -> None:
                 vector_entry_point="elden.worlds.gym:WorldVectorEnv",
                 kwargs={"world": world},
             )
+    if ROBOSUITE_ID not in gymnasium.registry:
+        gymnasium.register(id=ROBOSUITE_ID, entry_point="elden.worlds.kitchen_robosuite:KitchenRobosuiteEnv")

@@ -15,7 +15,7 @@ from elden.worlds.base import World, WorldState
 
 _MOST_LINES = 7
 """Lines of words under a picture; what is more is counted."""
-_AFTER_SUCCESS = 3
+AFTER_SUCCESS = 3
 """Steps that the film goes on after the first success."""
 _LAST_FRAME_S = 2.0
 
@@ -27,10 +27,12 @@ class Episode:
     Attributes:
         states: The states, one more than there are steps.
         steps: The steps.
+        photos: Pictures of the states, where they were taken and need not be drawn.
     """
 
     states: tuple[WorldState, ...]
     steps: tuple[Step, ...]
+    photos: tuple[UInt8[np.ndarray, "height width 3"], ...] = ()
 
     @property
     def first_success(self) -> int | None:
@@ -39,8 +41,8 @@ class Episode:
 
     def filmed(self) -> "Episode":
         """The part worth watching: it ends a few steps after the first success."""
-        end = len(self.steps) if self.first_success is None else self.first_success + _AFTER_SUCCESS
-        return Episode(self.states[: end + 1], self.steps[:end])
+        end = len(self.steps) if self.first_success is None else self.first_success + AFTER_SUCCESS
+        return Episode(self.states[: end + 1], self.steps[:end], self.photos[: end + 1])
 
 
 def frames(world: World, episode: Episode, tile: int, fps: float) -> list[UInt8[np.ndarray, "height width 3"]]:
@@ -88,10 +90,12 @@ def _pictures(
     # All frames of a film have one shape, hence as many lines under each.
     rows = max(map(len, captions))
     images = []
-    for scene, step, caption in zip(scenes, before, captions, strict=True):
+    for number, (scene, step, caption) in enumerate(zip(scenes, before, captions, strict=True)):
         padded = (*caption, *[""] * (rows - len(caption)))
         full = replace(scene, status=(*scene.status, *_status(world, step)), caption=padded)
-        images.append(pictures.draw(full, tile))
+        images.append(
+            pictures.captioned(episode.photos[number], full, tile) if episode.photos else pictures.draw(full, tile)
+        )
     return images
 
 

@@ -58,10 +58,15 @@ class Evaluate:
     automatic_threshold: bool = False
     """Read the models' graphs at a threshold set from what the last steps of the training changed, not at the
     training's own."""
+    physics: bool = False
+    """Play in the kitchen with physics (robosuite) instead of its twin, without further training."""
+    agents: int = 0
+    """With --physics, only the first so many agents; 0 takes all."""
 
     def __post_init__(self) -> None:
         """Check the values."""
         check_range("episodes", self.episodes, 1, 1_000_000)
+        check_range("agents", self.agents, 0, 1_000_000)
         check_seed(self.seed)
 
     def run(self, command_line: str) -> None:
@@ -71,6 +76,12 @@ class Evaluate:
         with refusals(self.folder):
             training = Training.open(self.folder)
         config = EvaluationConfig(self.episodes, self.greedy, self.seed, self.automatic_threshold)
+        if self.physics:
+            from elden.cli import physics
+
+            agents = min(self.agents or training.config.seeds, training.config.seeds)
+            physics.report(make_console(), training, config, agents, command_line)
+            return
         try:
             report(make_console(), training, config, command_line)
         except EnvironmentFailedError as error:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import jax
+import numpy as np
 import tyro
-from jaxtyping import Array, Key
+from jaxtyping import Array, Key, UInt8
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -50,6 +51,8 @@ class Film:
     """Pixels of a cell in the film."""
     fps: float = 4.0
     """Frames a second of the film."""
+    physics: bool = False
+    """Play kitchen with physics (robosuite) instead of its twin, and film it beside its local graphs."""
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -70,7 +73,7 @@ class Film:
             raise UsageError(f"--out {self.out} cannot be written to")
         outcomes, filmed, number = self._play(console)
         shown = filmed.filmed()
-        write_gif(self.out / _FILM, frames(self.world, shown, self.tile, self.fps), self.fps)
+        write_gif(self.out / _FILM, self._frames(shown), self.fps)
         summary = Summary(
             origin=provenance(command_line),
             world=self.world,
@@ -87,14 +90,31 @@ class Film:
         for file in files:
             console.print(f"  {file}")
 
+    def _frames(self, shown: Episode) -> list[UInt8[np.ndarray, "height width 3"]]:
+        if self.physics:
+            from elden.cli.physics import film_frames
+
+            return film_frames(self.world, shown, self.tile, self.fps)
+        return frames(self.world, shown, self.tile, self.fps)
+
+    def _player(self) -> Callable[[Key[Array, ""], Callable[[], None]], Episode]:
+        """What plays an episode."""
+        if self.physics:
+            from elden.cli.physics import kitchen_with_physics, play_scripted
+
+            env = kitchen_with_physics(self.world, "rgb_array")
+            return lambda key, advance: play_scripted(env, key, self.epsilon, advance)
+        return lambda key, advance: play_episode(self.world, key, self.epsilon, advance)
+
     def _play(self, console: Console) -> tuple[list[Outcome], Episode, int]:
         """How all episodes went, and the one to film with its number: the first that was solved, else the first."""
         outcomes: list[Outcome] = []
         films: dict[int, Episode] = {}
+        play = self._player()
         with _progress(console, self.episodes, self.world.max_steps) as (advance, finish):
             for number in range(1, self.episodes + 1):
                 key = jax.random.fold_in(jax.random.key(self.seed), number)
-                episode = play_episode(self.world, key, self.epsilon, advance)
+                episode = play(key, advance)
                 outcomes.append(outcome(self.world, episode))
                 if number == 1 or (outcomes[-1].success and not outcomes[0].success and len(films) == 1):
                     films[number] = episode

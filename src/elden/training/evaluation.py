@@ -41,6 +41,11 @@ _MOST_STEPS = 50_000
 """Steps of all agents that are held in memory at a time."""
 
 
+def episode_keys(seed: int, number: int | Int[Array, ""]) -> Key[Array, "2"]:
+    """The keys of an episode: of its layout, and of all its chances."""
+    return jax.random.split(jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _APART), number))
+
+
 @dataclass(frozen=True)
 class EvaluationConfig:
     """How agents are tried."""

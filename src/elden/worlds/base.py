@@ -294,8 +294,17 @@ class World(abc.ABC):
         Returns:
             The state after, and the transition with reward, ends, stages and true local graph.
         """
-        before = self.unpack(state.values)
-        after, fired = self._advance(key, before, action)
+        after, fired = self._advance(key, self.unpack(state.values), action)
+        return self.conclude(state, action, after, fired)
+
+    def conclude(
+        self, state: WorldState, action: Int[Array, ""], after: View, fired: Fired
+    ) -> tuple[WorldState, Transition]:
+        """What a step comes to, given what it has led to and which events happened on the way.
+
+        `step` ends here. A simulation with other physics can end its own steps here too, and is then judged by the
+        same stages, rewards, ends and rules of the graph.
+        """
         values = self.pack(after)
         succeeded = state.succeeded | self._goal(after)
         stages = state.stages | jnp.stack(self._stages(after, fired))

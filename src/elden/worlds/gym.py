@@ -188,25 +188,43 @@ class WorldEnv(_Face, _Env):
         super().reset(seed=seed)
         self._key, layout_key = jax.random.split(jax.random.key(int(self.np_random.integers(2**31))))
         solvable = bool(asked.get("solvable", self.world.solvable_only))
-        self._state = given if given is not None else _compiled_reset(self.world, solvable)(layout_key)
+        self._state = self._begun(given if given is not None else _compiled_reset(self.world, solvable)(layout_key))
         self._over = False
-        return self._observation(), _info(self._identity(), *self._progress())
+        return self._observation(), _info(self._identity(), *self._progress()) | self._extra()
 
     def step(self, action: Action) -> tuple[Sample, float, bool, bool, Info]:
         """Take one action."""
-        if self._state is None or self._key is None:
+        if self._state is None:
             raise gymnasium.error.ResetNeeded("call reset() before step()")
         if self._over:
             raise gymnasium.error.ResetNeeded("the episode is over: call reset() before the next step()")
         if not self.action_space.contains(action):
             names = ", ".join(f"{index} {name}" for index, name in enumerate(self.action_names))
             raise ValueError(f"action {action!r} given; {self.world.name} takes an integer of these: {names}")
-        self._key, step_key, _ = jax.random.split(self._key, 3)
-        self._state, transition = _compiled_step(self.world)(step_key, self._state, jnp.int32(action))
+        transition = self._taken(action)
         terminated, truncated = bool(transition.terminated), bool(transition.truncated)
         self._over = terminated or truncated
-        info = _info(np.array(transition.graph), *self._progress())
+        info = _info(np.array(transition.graph), *self._progress()) | self._extra()
         return self._observation(), float(transition.reward), terminated, truncated, info
+
+    # What an environment with other physics does in its own way.
+
+    def _begun(self, state: WorldState) -> WorldState:
+        """The state that an episode begins with, given the layout."""
+        return state
+
+    def _taken(self, action: Action) -> Transition:
+        """Take a step; the new state is kept."""
+        if self._key is None:
+            raise gymnasium.error.ResetNeeded("call reset() before step()")
+        self._key, step_key, _ = jax.random.split(self._key, 3)
+        transition: Transition
+        self._state, transition = _compiled_step(self.world)(step_key, self._current(), jnp.int32(action))
+        return transition
+
+    def _extra(self) -> Info:
+        """What `info` holds beside what it holds in every world."""
+        return {}
 
     def render(self) -> Any:
         """An RGB array or a text, as `render_mode` says."""

@@ -14,16 +14,16 @@ from elden.factors import ACTION, Continuous, Discrete, Entity, Factors, Kind, V
 from elden.worlds import kitchen_table as table
 from elden.worlds.base import Named, View, World, WorldOptionError
 from elden.worlds.grid import Flag, Scalar
-from elden.worlds.kitchen_table import BUTTER, FOOD, MEATBALL, NOTHING, POT, Layout, Vector, place, shift
+from elden.worlds.kitchen_table import BUTTER, FOOD, MEATBALL, NOTHING, POT, TARGETS, Layout, Vector, place, shift
 from elden.worlds.labels import Fired, Rule, RuleBook
 from elden.worlds.pictures import Scene, Sprite
 from elden.worlds.rooms import pick_action
 
-_TARGETS = ("butter", "meatball", "pot", "handle", "stove", "switch")
-_ACTIONS = (*(f"to_{target}" for target in _TARGETS), "grasp", "drop", "toggle")
+_ACTIONS = (*(f"to_{target}" for target in TARGETS), "grasp", "drop", "toggle")
 _EEF, _GRIP = "robot.eef_pos", "robot.grip"
 _HEAT = ("pot.pos", "stove.pos", "switch.on")
 _ALMOST = 1e-4
+_STRAIGHT = np.array([1.0, 0.0, 0.0, 0.0], np.float32)
 
 _ARM_SPREAD = np.full(3, 0.0013, np.float32)
 _LANDING: dict[str, tuple[Sequence[float], Sequence[float]]] = {
@@ -41,8 +41,6 @@ _LOOSE = 0.005
 
 _Writes: TypeAlias = dict[str, tuple[Flag, Float[Array, "..."]]]
 """For some variables, whether they are written, and what."""
-_Change: TypeAlias = tuple[_Writes, dict[str, Flag]]
-"""What a skill writes, and the events that happened."""
 
 
 def _warmed(level: Float[Array, ""]) -> Float[Array, ""]:
@@ -148,25 +146,26 @@ class Kitchen(World):
 
     def _advance(self, key: Key[Array, ""], view: View, action: Scalar) -> tuple[View, Fired]:
         fail_key, arm_key, landing_key = jax.random.split(key, 3)
-        warm, heat_events = self._heat(view)
-        can = self._applicable(warm)[action]
+        warm, heat_events = self.heat(view)
+        can = self.applicable(warm)[action]
         if self.skill_failure:
             can = can & ~jax.random.bernoulli(fail_key, self.skill_failure)
         chosen = {name: can & (action == k) for k, name in enumerate(_ACTIONS)}
+        goal, way, moving = self._aim(arm_key, warm, chosen)
+        turned = {name: jnp.any(warm[f"{name}.quat"] != _STRAIGHT) for name in ("butter", "pot")}
+        events = table.skill_events(warm, chosen, moving, table.within_reach(warm), turned, table.falls(warm))
         after: View = dict(warm)
-        events = heat_events
-        for change in (
-            self._move(arm_key, warm, chosen),
-            self._grasp(warm, chosen["grasp"]),
-            self._drop(landing_key, warm, chosen["drop"]),
+        for writes in (
+            self._move(warm, events, goal, way, moving),
+            self._grasp(warm, events, chosen["grasp"]),
+            self._drop(landing_key, warm, events, chosen["drop"]),
             self._toggle(warm, chosen["toggle"]),
         ):
-            for name, (flag, value) in change[0].items():
+            for name, (flag, value) in writes.items():
                 after[name] = jnp.where(flag, value, after[name])
-            events |= change[1]
-        return after, events
+        return after, heat_events | events
 
-    def _heat(self, view: View) -> tuple[View, dict[str, Flag]]:
+    def heat(self, view: View) -> tuple[View, dict[str, Flag]]:
         """Butter melts, and the meatball cooks or is spoilt, by where they were before the skill."""
         hot, liquid = table.heating(view), table.melted(view)
         spoilt = view["meatball.overcooked"] == 1
@@ -185,7 +184,7 @@ class Kitchen(World):
         }
         return after, {"melt": melts, "melted": done, "cook": cooks, "overcook": overcooks}
 
-    def _applicable(self, view: View) -> Bool[Array, " action"]:
+    def applicable(self, view: View) -> Bool[Array, " action"]:
         """Which skills can be done."""
         hand = table.held(view)
         empty = hand == NOTHING
@@ -202,7 +201,7 @@ class Kitchen(World):
         }
         return jnp.stack([can[name] for name in _ACTIONS])
 
-    def _goals(self, view: View) -> dict[str, Vector]:
+    def goals(self, view: View) -> dict[str, Vector]:
         """Where each target takes the empty gripper, or the middle of what it holds, in units of the observation."""
         above_pot = view["pot.pos"] + shift(0.0, 0.0, table.POT_HOVER)
         empty, carrying = (shift(0.0, 0.0, height) for height in (table.STOVE_HOVER, table.POT_GAP))
@@ -214,51 +213,38 @@ class Kitchen(World):
             "switch": view["switch.pos"] + shift(0.0, 0.0, table.SWITCH_HOVER),
         }
 
-    def _move(self, key: Key[Array, ""], view: View, chosen: dict[str, Flag]) -> _Change:
-        """The gripper, what it holds and what is in a held pot are all moved by the same way; who is there stays."""
-        hand = table.held(view)
-        moves = jnp.stack([chosen[f"to_{target}"] for target in _TARGETS])
-        goals = self._goals(view)
-        goal = jnp.sum(jnp.where(moves[:, None], jnp.stack([goals[target] for target in _TARGETS]), 0.0), axis=0)
+    def _aim(self, key: Key[Array, ""], view: View, chosen: dict[str, Flag]) -> tuple[Vector, Vector, Flag]:
+        """Where a chosen move ends, the way there, and whether it leads anywhere."""
+        moves = jnp.stack([chosen[f"to_{target}"] for target in TARGETS])
+        goals = self.goals(view)
+        goal = jnp.sum(jnp.where(moves[:, None], jnp.stack([goals[target] for target in TARGETS]), 0.0), axis=0)
         goal = goal + self._noise(key, np.zeros(3, np.float32), _ARM_SPREAD)
-        way = goal - jnp.stack([view[_EEF], *(view[f"{name}.pos"] for name in (*FOOD, "pot"))])[hand]
-        moving = jnp.any(moves) & jnp.any(way != 0)
-        carried = {name: moving & (hand == number) for number, name in enumerate(("robot", *FOOD, "pot"))}
-        writes: _Writes = {
-            _EEF: (moving, jnp.where(hand == NOTHING, goal, view[_EEF] + way)),
-            "pot.pos": (carried["pot"], goal),
-        }
-        events = {f"move:{target}": flag & carried["robot"] for target, flag in zip(_TARGETS, moves, strict=True)}
-        events["carry:pot"] = carried["pot"]
+        points = jnp.stack([view[_EEF], *(view[f"{name}.pos"] for name in (*FOOD, "pot"))])
+        way = goal - points[table.held(view)]
+        return goal, way, jnp.any(moves) & jnp.any(way != 0)
+
+    def _move(self, view: View, events: dict[str, Flag], goal: Vector, way: Vector, moving: Flag) -> _Writes:
+        """The gripper, what it holds and what is in a held pot are all moved by the same way; who is there stays."""
+        eef = jnp.where(table.held(view) == NOTHING, goal, view[_EEF] + way)
+        writes: _Writes = {_EEF: (moving, eef), "pot.pos": (events["carry:pot"], goal)}
         for food in FOOD:
-            events[f"move:{food}:in_pot"] = events[f"move:{food}"] & table.in_pot(view, food)
-            events[f"carry:{food}"] = carried[food]
-            events[f"carry:pot:{food}"] = carried["pot"] & table.in_pot(view, food)
-            flag = carried[food] | events[f"carry:pot:{food}"]
-            writes[f"{food}.pos"] = (flag, jnp.where(carried[food], goal, view[f"{food}.pos"] + way))
-        return writes, events
+            carried = events[f"carry:{food}"]
+            moved = jnp.where(carried, goal, view[f"{food}.pos"] + way)
+            writes[f"{food}.pos"] = (carried | events[f"carry:pot:{food}"], moved)
+        return writes
 
-    def _grasp(self, view: View, grasps: Flag) -> _Change:
+    def _grasp(self, view: View, events: dict[str, Flag], grasps: Flag) -> _Writes:
         """The gripper closes; what it holds is turned straight, if it was not."""
-        taken = table.within_reach(view)
-        events = {f"grasp:{name}": grasps & (taken == k) for k, name in enumerate((*FOOD, "pot"), start=1)}
-        writes: _Writes = {_GRIP: (grasps, jnp.asarray(table.GRIPS)[taken])}
-        straight = jnp.asarray([1.0, 0.0, 0.0, 0.0], jnp.float32)
+        writes: _Writes = {_GRIP: (grasps, jnp.asarray(table.GRIPS)[table.within_reach(view)])}
         for name in ("butter", "pot"):
-            turns = events[f"grasp:{name}"] & jnp.any(view[f"{name}.quat"] != straight)
-            events[f"grasp:{name}:turn"] = turns
-            writes[f"{name}.quat"] = (turns, straight)
-        return writes, events
+            writes[f"{name}.quat"] = (events[f"grasp:{name}:turn"], jnp.asarray(_STRAIGHT))
+        return writes
 
-    def _drop(self, key: Key[Array, ""], view: View, drops: Flag) -> _Change:
+    def _drop(self, key: Key[Array, ""], view: View, events: dict[str, Flag], drops: Flag) -> _Writes:
         """The gripper opens; food falls to the pot's floor, the pot onto the stove with all that is in it."""
-        hand, falling = table.held(view), table.falls(view)
         keys = jax.random.split(key, 3)
         writes: _Writes = {_GRIP: (drops, jnp.asarray(table.GRIPS[NOTHING]))}
-        events = {}
-        for number, (one_key, name) in enumerate(zip(keys, (*FOOD, "pot"), strict=True), start=1):
-            events[f"drop:{name}"] = drops & (hand == number)
-            events[f"drop:{name}:fall"] = drops & (hand == number) & falling[number]
+        for one_key, name in zip(keys, (*FOOD, "pot"), strict=True):
             floor = view["stove.pos"]
             if name != "pot":
                 floor = view["pot.pos"] + shift(0.0, 0.0, table.POT_FLOOR + table.REST[name])
@@ -267,17 +253,15 @@ class Kitchen(World):
             writes[f"{name}.pos"] = (events[f"drop:{name}:fall"], landed)
         # The last to be looked at was the pot.
         for food in FOOD:
-            along = events["drop:pot:fall"] & table.in_pot(view, food)
-            events[f"drop:pot:{food}"] = along
+            along = events[f"drop:pot:{food}"]
             flag, own = writes[f"{food}.pos"]
             moved = view[f"{food}.pos"] + (landed - view["pot.pos"])
             writes[f"{food}.pos"] = (flag | along, jnp.where(along, moved, own))
-        return writes, events
+        return writes
 
-    def _toggle(self, view: View, toggles: Flag) -> _Change:
+    def _toggle(self, view: View, toggles: Flag) -> _Writes:
         above = view["switch.pos"] + shift(0.0, 0.0, table.SWITCH_HOVER)
-        writes: _Writes = {"switch.on": (toggles, 1 - view["switch.on"]), _EEF: (toggles, above)}
-        return writes, {"toggle": toggles}
+        return {"switch.on": (toggles, 1 - view["switch.on"]), _EEF: (toggles, above)}
 
     def _noise(
         self, key: Key[Array, ""], mean: Float[np.ndarray, "3"], spread: Float[np.ndarray, "3"]
@@ -329,7 +313,7 @@ class Kitchen(World):
 
         What is held gets to the goal, wherever the gripper has it: the gripper's own place depends on both.
         """
-        aims = {target: (f"{target}.pos",) for target in _TARGETS} | {"handle": ("pot.pos", "pot.quat")}
+        aims = {target: (f"{target}.pos",) for target in TARGETS} | {"handle": ("pot.pos", "pot.quat")}
         cause = (ACTION, *self._free)
         rules = [Rule(f"move:{target}", (_EEF,), (*cause, *aim), cuts_self=True) for target, aim in aims.items()]
         for food in FOOD:
@@ -454,7 +438,7 @@ class Kitchen(World):
 
     def _any_applicable(self, key: Key[Array, ""], view: View) -> Scalar:
         """One of the skills that can be done, at random. Some always can."""
-        return jax.random.categorical(key, jnp.where(self._applicable(view), 0.0, -jnp.inf)).astype(jnp.int32)
+        return jax.random.categorical(key, jnp.where(self.applicable(view), 0.0, -jnp.inf)).astype(jnp.int32)
 
     def _afterwards(self, key: Key[Array, ""], view: View, elapsed: Scalar, planned: Scalar) -> Scalar:
         """Do at random what can be done."""

@@ -10,6 +10,7 @@ made of observed ones by sums alone, and what takes products (a turned handle, n
 one state or many at once then give the same bits.
 """
 
+from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import jax
@@ -25,6 +26,7 @@ Quaternion: TypeAlias = Float[Array, "4"]
 Layout: TypeAlias = Literal["narrow", "wide"]
 
 FOOD: Final = ("butter", "meatball")
+TARGETS: Final = ("butter", "meatball", "pot", "handle", "stove", "switch")
 NOTHING, BUTTER, MEATBALL, POT = range(4)
 """What the gripper may hold."""
 GRIPS: Final = np.array([0.040, 0.015, 0.020, 0.006], np.float32) / np.float32(0.04)
@@ -242,6 +244,43 @@ def falls(view: View) -> Bool[Array, "4"]:
     ]
     off = over_stove(view) & (height > place(view, "stove")[2] + 1e-3)
     return jnp.stack([jnp.asarray(False), *lifted, off])
+
+
+def skill_events(
+    view: View,
+    done: Mapping[str, Flag],
+    moving: Flag,
+    taken: Scalar,
+    turned: Mapping[str, Flag],
+    falling: Bool[Array, "4"],
+) -> dict[str, Flag]:
+    """What happened in the skill of a step, by the names that the rules of the local graph know.
+
+    Args:
+        view: The state before the skill, after heat.
+        done: For each skill, whether it was done.
+        moving: Whether it moved the gripper, or what it held.
+        taken: What a grasp took.
+        turned: Whether butter and pot were turned by a grasp.
+        falling: Which of the things fell when it was let go.
+    """
+    hand = held(view)
+    carried = {name: moving & (hand == number) for number, name in enumerate(("robot", *FOOD, "pot"))}
+    events = {f"move:{target}": done[f"to_{target}"] & carried["robot"] for target in TARGETS}
+    events["carry:pot"] = carried["pot"]
+    for number, name in enumerate((*FOOD, "pot"), start=1):
+        events[f"grasp:{name}"] = done["grasp"] & (taken == number)
+        events[f"drop:{name}"] = done["drop"] & (hand == number)
+        events[f"drop:{name}:fall"] = events[f"drop:{name}"] & falling[number]
+    for food in FOOD:
+        inside = in_pot(view, food)
+        events[f"move:{food}:in_pot"] = events[f"move:{food}"] & inside
+        events[f"carry:{food}"] = carried[food]
+        events[f"carry:pot:{food}"] = carried["pot"] & inside
+        events[f"drop:pot:{food}"] = events["drop:pot:fall"] & inside
+    for name, is_turned in turned.items():
+        events[f"grasp:{name}:turn"] = events[f"grasp:{name}"] & is_turned
+    return events | {"toggle": done["toggle"]}
 
 
 def _number(food: str) -> int:

@@ -14,7 +14,7 @@ import unicodedata
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -400,6 +400,19 @@ def draw(scene: Scene, tile: int = 40) -> UInt8[np.ndarray, "height width 3"]:
     image = Image.new("RGB", (panel.width, grid.height + panel.height), _PAPER)
     image.paste(grid, ((panel.width - grid.width) // 2, 0))
     _draw_panel(image, scene, panel, grid.height)
+    return np.array(image)
+
+
+def captioned(
+    photo: UInt8[np.ndarray, "height width 3"], scene: Scene, tile: int = 40
+) -> UInt8[np.ndarray, "higher width 3"]:
+    """A picture that was taken, not drawn, with the words of a scene under it as `draw` writes them."""
+    high, wide = photo.shape[:2]
+    words = replace(scene, width=wide // tile, height=high // tile, sprites=(), agent=None, held=(), inventory=())
+    panel = _panel(words, tile)
+    image = Image.new("RGB", (wide, high + panel.height), _PAPER)
+    image.paste(Image.fromarray(photo), (0, 0))
+    _draw_panel(image, words, panel._replace(width=wide), high)
     return np.array(image)
 
 

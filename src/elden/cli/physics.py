@@ -1,0 +1,191 @@
+"""The kitchen with physics on the command line: films of it, and trained agents in it."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, UInt8
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from elden.cli import steps
+from elden.cli.detect import refusals, study_progress
+from elden.cli.episodes import AFTER_SUCCESS, Episode, graph_frames
+from elden.cli.errors import UsageError
+from elden.data.folder import write_json
+from elden.hosts.world import HostWorld
+from elden.provenance import provenance
+from elden.training.evaluation import EvaluationConfig
+from elden.training.run import Training, card_of_world
+from elden.training.transfer import EpisodeOutcome, evaluate_elsewhere, outcomes_of, play_episode, policy_of
+from elden.worlds.base import World, WorldState
+from elden.worlds.kitchen_robosuite import KitchenRobosuiteEnv, RobosuiteMissingError
+from elden.worlds.pictures import write_gif
+
+RESULTS = "evaluation_physics.json"
+FILM = "episode_physics.gif"
+_MADE_UP = ("skill_noise", "skill_failure")
+"""Options of the twin that stand for physics."""
+_TILE, _FPS = 40, 2.0
+
+
+def kitchen_with_physics(world: World | HostWorld, render_mode: str | None = None) -> KitchenRobosuiteEnv:
+    """The environment in robosuite that a world is the twin of.
+
+    Raises:
+        UsageError: There is none, or robosuite is not there.
+    """
+    if isinstance(world, HostWorld) or world.name != "kitchen":
+        raise UsageError(f"--physics is for kitchen, the twin of a robot simulation; {world.name} has no physics")
+    options = {name: getattr(world, name) for name in world.option_names() if name not in _MADE_UP}
+    try:
+        return KitchenRobosuiteEnv(render_mode, **options)
+    except RobosuiteMissingError as error:
+        raise UsageError(str(error)) from None
+
+
+class Recorder:
+    """Keeps states, steps and pictures of an episode as it is played."""
+
+    def __init__(self, env: KitchenRobosuiteEnv) -> None:
+        self.env = env
+        self.states: list[WorldState] = []
+        self.steps: list[steps.Step] = []
+        self.photos: list[UInt8[np.ndarray, "height width 3"]] = []
+
+    def __call__(self) -> None:
+        """Look at where the environment is now."""
+        if self.states:
+            self.steps.append(steps.record(self.env.world, self.env.current, self.env.transition))
+        self.states.append(self.env.current)
+        photo = self.env.render()
+        if photo is not None:
+            self.photos.append(photo)
+
+    @property
+    def episode(self) -> Episode:
+        """What has been seen."""
+        return Episode(tuple(self.states), tuple(self.steps), tuple(self.photos))
+
+
+@lru_cache(maxsize=8)
+def _scripted(world: World) -> Callable[..., Int[Array, ""]]:
+    chosen: Callable[..., Int[Array, ""]] = jax.jit(world.scripted)
+    return chosen
+
+
+def play_scripted(
+    env: KitchenRobosuiteEnv, key: Key[Array, ""], epsilon: float, advance: Callable[[], None]
+) -> Episode:
+    """A scripted episode from a layout of the twin's, up to a few steps after success."""
+    world = env.world
+    reset_key, key = jax.random.split(key)
+    env.reset(options={"state": world.to_named(steps.reset(world, reset_key))})
+    recorder = Recorder(env)
+    recorder()
+    after = 0
+    while after <= AFTER_SUCCESS and not (recorder.steps and recorder.steps[-1].done):
+        act_key = jax.random.fold_in(key, len(recorder.steps))
+        chance: Float[Array, ""] = jax.numpy.float32(epsilon)
+        env.step(int(_scripted(world)(act_key, env.current, chance)))
+        recorder()
+        advance()
+        after += recorder.steps[-1].success
+    return recorder.episode
+
+
+def film_frames(world: World, episode: Episode, tile: int, fps: float) -> list[UInt8[np.ndarray, "height width 3"]]:
+    """The pictures beside the true local graph of each step."""
+    return graph_frames(world, episode, None, tile, fps, "")
+
+
+def report(console: Console, training: Training, config: EvaluationConfig, agents: int, command_line: str) -> None:
+    """Try the agents of a training with physics; results and a film go into the run folder."""
+    folder = training.folder
+    env = kitchen_with_physics(training.world, "rgb_array")
+    with refusals(folder.path):
+        with study_progress(console) as tell:
+            found = evaluate_elsewhere(training, env, config, agents, tell)
+        write_json(folder.path / RESULTS, _card(training, config, found, command_line))
+        agent, number = _example(found)
+        film = folder.media / FILM
+        _write_film(film, env, training, config, agent, number)
+    env.close()
+    console.print(_table(training, config, found))
+    console.print("\nLook at")
+    what = "solved" if found[agent][number].success else "not solved"
+    seed = training.config.all_seeds[agent]
+    console.print(f"  {film}   (episode {number} of seed {seed}, {what}, with its local graphs)")
+    console.print(f"  {folder.path / RESULTS}")
+
+
+def _example(found: list[list[EpisodeOutcome]]) -> tuple[int, int]:
+    """Agent and number of the first episode that was solved, else of the first with most stages."""
+    worth = np.array([[10 * one.success + sum(one.stages) for one in row] for row in found]).T
+    number, agent = np.unravel_index(int(np.argmax(worth)), worth.shape)
+    return int(agent), int(number)
+
+
+def _write_film(
+    file: Path, env: KitchenRobosuiteEnv, training: Training, config: EvaluationConfig, agent: int, number: int
+) -> None:
+    """Play an episode once more, and film it: it goes as it went, for chance comes from its number alone."""
+    recorder = Recorder(env)
+    policy = policy_of(training, agent, config.greedy)
+    play_episode(env, policy, config.seed, number, recorder, longer=AFTER_SUCCESS)
+    write_gif(file, film_frames(env.world, recorder.episode.filmed(), _TILE, _FPS), _FPS)
+
+
+def _card(
+    training: Training, config: EvaluationConfig, found: list[list[EpisodeOutcome]], command_line: str
+) -> dict[str, Any]:
+    kept = training.kept()
+    names, seeds, outcomes = training.world.stage_names, training.config.all_seeds, outcomes_of(found)
+    rows = [
+        {
+            "seed": seeds[agent],
+            **outcomes.rates(names, agent),
+            "noops": sum(one.noops for one in row),
+            "slips": sum(one.slips for one in row),
+        }
+        for agent, row in enumerate(found)
+    ]
+    return {
+        **provenance(command_line),
+        "environment": "elden/KitchenRobosuite-v0",
+        "trained_in": card_of_world(training.world),
+        "bonus": training.config.bonus_name,
+        "finished": training.finished,
+        "env_steps": 0 if kept is None else kept.number * training.config.loop.steps_per_iteration,
+        "policy": config.policy,
+        "seed": config.seed,
+        "episodes": config.episodes,
+        "seeds": rows,
+        "together": outcomes.rates(names),
+    }
+
+
+def _table(training: Training, config: EvaluationConfig, found: list[list[EpisodeOutcome]]) -> Table:
+    """Each agent's rates in a column, and those of all together."""
+    names, seeds, outcomes = training.world.stage_names, training.config.all_seeds, outcomes_of(found)
+    title = f"{config.policy} policy with physics, {config.episodes} episodes of each agent, no further training"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("")
+    columns: list[dict[str, Any]] = []
+    for agent in range(len(found)):
+        table.add_column(f"seed {seeds[agent]}", justify="right")
+        columns.append(outcomes.rates(names, agent))
+    if len(found) > 1:
+        table.add_column(f"all {len(found)}", justify="right")
+        columns.append(outcomes.rates(names))
+    for name, key in {"success": "success_rate", "stages reached": "normalized_stage"}.items():
+        table.add_row(name, *(f"{column[key]:.1%}" for column in columns))
+    for stage in names:
+        table.add_row(f"  {stage}", *(f"{column['stages'][stage]:.1%}" for column in columns))
+    for name, key in {"steps until solved or over": "mean_length", "steps until solved": "mean_length_solved"}.items():
+        table.add_row(name, *("–" if column[key] is None else f"{column[key]:.1f}" for column in columns))
+    return table
