@@ -89,7 +89,8 @@ def opened(bonus: ModelBonus, state: Any, seen: Transitions) -> dict[str, Bool[n
     def look(piece: Array) -> dict[str, Array]:
         batch = ensemble.encode(seen[piece])
         outputs = ensemble.outputs(ensemble.models(state.ensemble), batch)
-        return {kind: replace(bonus.gate, kind=kind).open(bonus.layout, outputs, batch).T for kind in _GATES}
+        gates = {kind: replace(bonus.gate, kind=kind) for kind in _GATES}
+        return {kind: gate.open(bonus.layout, outputs, batch, state.memory.noise).T for kind, gate in gates.items()}
 
     pieces = [look(piece) for piece in chunked(number, min(512, number))]
     return {kind: np.concatenate([piece[kind] for piece in pieces])[:number] for kind in _GATES}

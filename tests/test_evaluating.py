@@ -161,13 +161,15 @@ def test_rates_and_edges_are_those_of_a_slow_count(stopped: Training) -> None:
     assert 0 < sum(solved) < len(solved), "the case shows both"
     together: dict[str, Any] = found.rates()
     assert together["success_rate"] == np.mean(solved)
-    assert sum(edge.true for edge in found.entities.rows()) == found.entities.true.sum()
+    assert found.entities.true is not None
+    assert sum(edge.true or 0 for edge in found.entities.rows()) == found.entities.true.sum()
 
 
 @pytest.mark.usefixtures("few_at_a_time")
 def test_the_first_solved_episode_is_shown(stopped: Training) -> None:
     found = evaluate(stopped, EvaluationConfig(EPISODES))
     shown, success = found.example, found.outcomes.success
+    assert shown is not None
     assert shown.success
     earlier = [success[a, n] for n in range(EPISODES) for a in range(2) if (n, a) < (shown.number, shown.agent)]
     assert not any(earlier)

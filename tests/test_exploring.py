@@ -185,6 +185,8 @@ def after(iterations: int, seeds: int = 2, seed: int = 0) -> tuple[LoopState[Any
 def test_seeds_side_by_side_are_those_one_by_one() -> None:
     envs = TINY.loop.num_envs
     (alone, _), (together, _) = after(4, seeds=1, seed=1), after(4)
+    assert alone.worlds is not None
+    assert together.worlds is not None
     assert_equal(alone.worlds.values, together.worlds.values[envs:])
     ours, theirs = (jax.tree.leaves((state.policy.network, state.bonus)) for state in (alone, together))
     for left, right in zip(ours, theirs, strict=True):
@@ -305,7 +307,7 @@ def test_a_training_that_is_killed_goes_on_as_if_it_had_not_been(
         (("train",), "elden train needs a world"),
         (("train", "thawing", "--seeds", "0"), "--seeds 0 given; at least 1 agent is trained"),
         (("train", "thawing", "--steps", "0"), "--steps 0 given"),
-        (("train", "thawing", "--loop.num-envs", "0"), "--loop.num-envs 0 given; it must be 1 or more"),
+        (("train", "thawing", "--loop.num-envs", "0"), "--envs 0 given; it must be 1 or more"),
         (("train", "thawing", "--ppo.hidden", "8", "0"), "--ppo.hidden (8, 0) given"),
         (("train", "thawing", "--bonus.gate.kind", "vote"), "invalid choice 'vote' for argument '--bonus.gate.kind'"),
         (("train", "thawing", "--bonus.ensemble.members", "1"), "--bonus.ensemble.members 1 given; one member alone"),

@@ -55,6 +55,7 @@ def test_in_its_own_world_an_agent_does_what_it_does_there(training: Training, g
 def test_actions_are_those_of_the_compiled_evaluation(training: Training) -> None:
     config = EvaluationConfig(episodes=1, seed=4)
     example = evaluate(training, config).example
+    assert example is not None
     env, done = WorldEnv("kitchen", max_steps=12), []
     policy = policy_of(training, example.agent)
 

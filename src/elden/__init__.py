@@ -10,21 +10,35 @@ from typing import TYPE_CHECKING
 from elden.registration import register_all
 
 if TYPE_CHECKING:
+    from elden.bonuses.intrinsic import IntrinsicReward
+    from elden.bonuses.registry import BonusConfig
     from elden.factors import Continuous, Discrete, Entity, Factors, Variable
     from elden.worlds.registry import make
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "BonusConfig": "elden.bonuses.registry",
     "Continuous": "elden.factors",
     "Discrete": "elden.factors",
     "Entity": "elden.factors",
     "Factors": "elden.factors",
+    "IntrinsicReward": "elden.bonuses.intrinsic",
     "Variable": "elden.factors",
     "make": "elden.worlds.registry",
 }
 
-__all__ = ["Continuous", "Discrete", "Entity", "Factors", "Variable", "__version__", "make"]
+__all__ = [
+    "BonusConfig",
+    "Continuous",
+    "Discrete",
+    "Entity",
+    "Factors",
+    "IntrinsicReward",
+    "Variable",
+    "__version__",
+    "make",
+]
 
 
 def __getattr__(name: str) -> object:

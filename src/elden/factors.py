@@ -300,6 +300,31 @@ class Factors:
         whole = continuous | (values == jnp.round(values))
         return jnp.all((low <= values) & (values <= high) & jnp.isfinite(values) & whole, axis=-1)
 
+    def checked(self, obs: Shaped[np.ndarray, "*batch width"]) -> Shaped[np.ndarray, "*batch width"]:
+        """The same flat observations, on the host, if networks can read them: finite, and discrete values in range.
+
+        Bounds of continuous variables are not looked at: environments often pass them by a little, which does no harm.
+
+        Raises:
+            ValueError: They cannot; the message names the variable.
+        """
+        _check_shape("a flat observation", obs.shape, (self.width,))
+        owner = [i for i, kind in enumerate(self._kinds) for _ in range(kind.size)]
+        bounds = [
+            (k.low, k.high) if isinstance(k, Discrete) else (-np.inf, np.inf)
+            for k in map(self._kinds.__getitem__, owner)
+        ]
+        low, high = np.array(bounds).T
+        good = np.isfinite(obs) & (low <= obs) & (obs <= high)
+        if not good.all():
+            place = tuple(np.argwhere(~good)[0])
+            kind = self._kinds[owner[place[-1]]]
+            allowed = f"one of {kind}" if isinstance(kind, Discrete) else "a finite number"
+            raise ValueError(
+                f"{self.variable_names[owner[place[-1]]]} is observed as {obs[place]}; it must be {allowed}"
+            )
+        return obs
+
     def padding_mask(self, granularity: Granularity = "entity") -> Bool[np.ndarray, "group block"]:
         """True where `padded` holds an encoded entry, False where it holds padding."""
         sizes = np.array(self._encoded_sizes(granularity))

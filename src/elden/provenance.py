@@ -1,11 +1,14 @@
 """Where a number comes from: the command, the versions, the device and the date that go with every result."""
 
 import datetime
+import functools
+import hashlib
 import os
 import platform
 import shlex
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import jax
 
@@ -22,6 +25,7 @@ def provenance(command: str | None = None) -> dict[str, str | int]:
     return {
         "command": command if command is not None else shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]]),
         "elden": __version__,
+        "code": code_digest(),
         "jax": jax.__version__,
         "jaxlib": version("jaxlib"),
         "python": platform.python_version(),
@@ -29,3 +33,19 @@ def provenance(command: str | None = None) -> dict[str, str | int]:
         "cpu_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
+
+
+@functools.cache
+def code_digest() -> str:
+    """A short name for the code that runs: 12 hex digits of SHA-256 over the package's Python files and their paths.
+
+    It tells results of one version from each other also where that code was never committed. For a checkout it is
+    `python -c "from elden.provenance import code_digest; print(code_digest())"`.
+    """
+    root = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()[:12]

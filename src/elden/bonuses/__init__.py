@@ -3,6 +3,7 @@
 from elden.bonuses.base import AnyBonus, Bonus, Space, Steps
 from elden.bonuses.ensemble import EnsembleConfig
 from elden.bonuses.fitted import FitConfig
+from elden.bonuses.intrinsic import IntrinsicReward
 from elden.bonuses.model_based import GateConfig
 from elden.bonuses.registry import BONUSES, BonusConfig, make_bonus
 
@@ -14,6 +15,7 @@ __all__ = [
     "EnsembleConfig",
     "FitConfig",
     "GateConfig",
+    "IntrinsicReward",
     "Space",
     "Steps",
     "make_bonus",

@@ -1,29 +1,27 @@
 """What an ensemble believes about a step, apart from any graph: where its members disagree, and about what.
 
-For a discrete variable member m gives probabilities `p_m`; for a continuous one the mean of a normal distribution with
-variance 1. A child that is an entity is the sum over its variables.
+For a discrete variable member m gives probabilities `p_m`; for a continuous one the mean of a normal distribution. What
+its deviation is taken to be, the noise, is an argument where it matters: networks learn means alone, and take the
+deviation of every variable to be 1, whatever its unit. A child that is an entity is the sum over its variables.
 """
-
-import math
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from elden.dynamics.layout import Layout
-from elden.dynamics.likelihood import Batch, log_probabilities, slot_log_likelihood
+from elden.dynamics.likelihood import Batch, log_probabilities
 
 Outputs = Float[Array, "member child slot value batch"]
+Noise = Float[Array, "child slot"] | float
 
-_NORMAL_ENTROPY = 0.5 * math.log(2 * math.pi * math.e)
 
-
-def information(layout: Layout, outputs: Outputs) -> Float[Array, "child batch"]:
+def information(layout: Layout, outputs: Outputs, noise: Noise = 1.0) -> Float[Array, "child batch"]:
     """Mutual information between the members and their prediction, in nats: `H(mean p_m) − mean H(p_m)`.
 
     Chance that all members know to be chance has none; what they predict differently has. Of a continuous variable
-    it is `½ Σ log(1 + Var_m)` over its components, with the variance of the members' means: the information of a
-    normal distribution of that variance seen through noise of variance 1.
+    it is `½ Σ log(1 + Var_m / noise²)` over its components, with the variance of the members' means: the information
+    of a normal distribution of that variance seen through the noise.
     """
     total = jnp.zeros(outputs.shape[1:3] + outputs.shape[-1:], jnp.float32)
     if layout.discrete.any():
@@ -35,32 +33,41 @@ def information(layout: Layout, outputs: Outputs) -> Float[Array, "child batch"]
         total = jnp.where(layout.discrete[..., None], jnp.maximum(own - mixed, 0.0), total)
     continuous = layout.slot_mask & ~layout.discrete
     if continuous.any():
-        spread = jnp.where(layout.target_mask[..., None], jnp.var(outputs, axis=0), 0.0)
+        spread = jnp.where(layout.target_mask[..., None], jnp.var(outputs, axis=0), 0.0) / _squared(noise)
         total = jnp.where(continuous[..., None], 0.5 * jnp.sum(jnp.log1p(spread), axis=2), total)
     return jnp.sum(jnp.where(layout.slot_mask[..., None], total, 0.0), axis=1)
 
 
-def excess_surprise(layout: Layout, outputs: Outputs, batch: Batch) -> Float[Array, "child batch"]:
+def excess_surprise(layout: Layout, outputs: Outputs, batch: Batch, noise: Noise = 1.0) -> Float[Array, "child batch"]:
     """How much more what happened surprises a member than it had expected to be, in nats: `−log p_m(s') − H(p_m)`.
 
     The mean over members. Of a discrete variable, chance that a member knows to be chance is 0 on average, however
     large; what a member took to be impossible is far above it, also where all members were wrong in the same way. A
-    continuous variable has `½ (error² − 1)` for each component, which is below 0 wherever errors are smaller than 1.
+    continuous variable has `½ (error² / noise² − 1)` for each component: 0 on average where errors are the noise.
     """
 
     def one(out: Float[Array, "child slot value batch"]) -> Float[Array, "child batch"]:
-        surprise = -slot_log_likelihood(layout, out, batch)
-        expected = jnp.zeros_like(surprise)
+        excess = jnp.zeros(out.shape[:2] + out.shape[-1:], jnp.float32)
         if layout.discrete.any():
             log_p = log_probabilities(layout, out)
-            expected = jnp.where(layout.discrete[..., None], -jnp.sum(jnp.exp(log_p) * log_p, axis=2), expected)
+            surprise = jnp.sum((jnp.exp(log_p) - batch.target) * log_p, axis=2)
+            excess = jnp.where(layout.discrete[..., None], surprise, excess)
         continuous = layout.slot_mask & ~layout.discrete
         if continuous.any():
-            components = layout.target_mask.sum(-1)[..., None].astype("float32")
-            expected = jnp.where(continuous[..., None], components * _NORMAL_ENTROPY, expected)
-        return jnp.sum(jnp.where(layout.slot_mask[..., None], surprise - expected, 0.0), axis=1)
+            error = (batch.target - batch.current - out) ** 2 / _squared(noise) - 1.0
+            summed = 0.5 * jnp.sum(jnp.where(layout.target_mask[..., None], error, 0.0), axis=2)
+            excess = jnp.where(continuous[..., None], summed, excess)
+        return jnp.sum(jnp.where(layout.slot_mask[..., None], excess, 0.0), axis=1)
 
     return jnp.mean(jax.vmap(one)(outputs), axis=0)
+
+
+def mean_square_error(layout: Layout, outputs: Outputs, batch: Batch) -> Float[Array, "child slot"]:
+    """What members' predictions of continuous variables are off by, over components, members and transitions."""
+    square = jnp.where(layout.target_mask[..., None], (batch.target - batch.current - outputs) ** 2, 0.0)
+    components = jnp.maximum(jnp.asarray(layout.target_mask.sum(-1), jnp.float32), 1.0)
+    mean = jnp.mean(jnp.sum(square.astype(jnp.float32), axis=3), axis=(0, 3)) / components
+    return jnp.where(layout.slot_mask & ~layout.discrete, mean, 0.0)
 
 
 def disagreement(layout: Layout, outputs: Outputs) -> Float[Array, "child batch"]:
@@ -87,6 +94,10 @@ def child_means(layout: Layout, values: Float[Array, "child slot batch"]) -> Flo
     """Means over the variables of each child."""
     variables = jnp.asarray(layout.slot_mask.sum(-1), jnp.float32)
     return jnp.sum(jnp.where(layout.slot_mask[..., None], values, 0.0), axis=1) / variables[:, None]
+
+
+def _squared(noise: Noise) -> Float[Array, "*child_slot 1 1"]:
+    return jnp.square(jnp.asarray(noise, jnp.float32))[..., None, None]
 
 
 def _each_log_probabilities(layout: Layout, outputs: Outputs) -> Outputs:

@@ -18,7 +18,7 @@ from elden.graphs.base import Reference
 from elden.pytree import pytree
 
 _EXAMPLES = 256
-_SPREAD = 50
+_WINDOW = 50
 
 
 @dataclass(frozen=True)
@@ -143,18 +143,28 @@ class Ensemble:
 
     def reference(self, state: EnsembleState) -> Reference:
         """Some of what was seen, for detectors that try other values."""
-        some = state.ring.items[jnp.arange(min(_EXAMPLES, self.config.capacity), dtype=jnp.int32)]
+        size = jnp.maximum(state.ring.size, 1)
+        some = state.ring.items[_spread(min(_EXAMPLES, self.config.capacity), size)]
         return Reference.of(self.layout, some.obs, some.action, some.next_obs)
 
     def recent(self, state: EnsembleState, number: int) -> Transitions:
-        """Transitions of late, spread evenly over the last fifty times as many; before there are so many, over all.
+        """Transitions of late, spread over the last fifty times as many; before there are so many, over all.
 
         Those that were added last would not do: where episodes keep step with rollouts they are the ends of episodes.
         """
         size = jnp.maximum(state.ring.size, 1)
-        window = jnp.minimum(size, number * _SPREAD)
-        back = jnp.arange(number, dtype=jnp.int32) * window // number
+        back = _spread(number, jnp.minimum(size, number * _WINDOW))
         return state.ring.items[(state.ring.cursor - 1 - back) % self.config.capacity]
+
+
+def _spread(number: int, size: Int[Array, ""]) -> Int[Array, " number"]:
+    """Numbers below `size`, spread evenly but not at equal distances, so that they keep step with nothing.
+
+    Multiples of the golden ratio, of which the fractional parts are far apart from each other however many there are.
+    """
+    fraction = (jnp.arange(number, dtype=jnp.uint32) * jnp.uint32(2654435769)) >> 8
+    place = jnp.floor(fraction.astype(jnp.float32) * (size.astype(jnp.float32) / 2**24)).astype(jnp.int32)
+    return jnp.minimum(place, size - 1)
 
 
 def chunked(number: int, chunk: int) -> Int[Array, "piece chunk"]:

@@ -7,7 +7,6 @@ computed where all children of a step are closed.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import ClassVar, Literal, Protocol, TypeAlias, TypeVar, get_args, runtime_checkable
 
 import jax
@@ -37,8 +36,11 @@ class GateConfig:
     between members and prediction is large; or only where what happened surprises members more than they expected."""
     level: float = 0.05
     """How large the information must be, in nats."""
-    excess: float = 2.0
+    excess: float = 3.0
     """How much more the surprise must be than expected, in nats."""
+    noise: float = 0.1
+    """How far off a prediction of a continuous variable may be for both, as a share of the variable's typical change
+    in a step. What members are off by of late comes on top of it."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Gate):
@@ -46,15 +48,19 @@ class GateConfig:
         for name in ("level", "excess"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must be 0 or more")
+        if not self.noise > 0:
+            raise ValueError(f"noise={self.noise} given; it must be above 0")
 
-    def open(self, layout: Layout, outputs: beliefs.Outputs, batch: Batch) -> Bool[Array, "child batch"]:
-        """The children that count."""
+    def open(
+        self, layout: Layout, outputs: beliefs.Outputs, batch: Batch, noise: beliefs.Noise
+    ) -> Bool[Array, "child batch"]:
+        """The children that count, where continuous predictions have this standard deviation."""
         if self.kind == "votes":
             return beliefs.disagreement(layout, outputs) > 0
         if self.kind == "information":
-            return beliefs.information(layout, outputs) > self.level
+            return beliefs.information(layout, outputs, noise) > self.level
         if self.kind == "surprise":
-            return beliefs.excess_surprise(layout, outputs, batch) > self.excess
+            return beliefs.excess_surprise(layout, outputs, batch, noise) > self.excess
         return jnp.ones((layout.num_children, outputs.shape[-1]), jnp.bool_)
 
 
@@ -69,6 +75,7 @@ class Judged:
         outputs: What they predict.
         reference: Values that were seen, for detectors that try others.
         threshold: From which score on an edge counts.
+        noise: The standard deviation that predictions of continuous variables are taken to have.
     """
 
     models: Model
@@ -76,6 +83,7 @@ class Judged:
     outputs: beliefs.Outputs
     reference: Reference
     threshold: Float[Array, ""]
+    noise: Float[Array, "child slot"]
 
 
 Told: TypeAlias = dict[str, Float[Array, " batch"]]
@@ -135,10 +143,12 @@ class Memory:
     Attributes:
         paid: Items that were worth something earlier in each environment's episode.
         threshold: From which score on an edge counts.
+        noise: The standard deviation that predictions of continuous variables are taken to have.
     """
 
     paid: Bool[Array, "*run env item"]
     threshold: Float[Array, "*run"]
+    noise: Float[Array, "*run child slot"]
 
 
 @pytree()
@@ -152,6 +162,16 @@ class ModelState:
 
 _Read: TypeAlias = tuple[Float[Array, "step child item"], Told]
 _Tree = TypeVar("_Tree")
+
+
+def forget_episodes(state: _Tree) -> _Tree:
+    """The state of a bonus, whichever, when all environments begin new episodes: nothing has been paid in them."""
+
+    def forget(part: object) -> object:
+        return replace(part, paid=jnp.zeros_like(part.paid)) if isinstance(part, Memory) else part
+
+    forgotten: _Tree = jax.tree.map(forget, state, is_leaf=lambda part: isinstance(part, Memory))
+    return forgotten
 
 
 @dataclass(frozen=True)
@@ -189,7 +209,8 @@ class ModelBonus:
     def remember(self, num_envs: int) -> Memory:
         """Nothing yet."""
         items = self.layout.num_children * self.signal.items(self.layout)
-        return Memory(jnp.zeros((num_envs, items), jnp.bool_), jnp.float32(self.threshold))
+        noise = jnp.ones(self.layout.slot_mask.shape, jnp.float32)
+        return Memory(jnp.zeros((num_envs, items), jnp.bool_), jnp.float32(self.threshold), noise)
 
     def reward(self, state: ModelState, steps: Steps) -> tuple[ModelState, Float[Array, "time env"], Metrics]:
         """Mean over items of what each is worth."""
@@ -207,13 +228,11 @@ class ModelBonus:
         """
         number = seen.obs.shape[0]
         pieces = chunked(number, min(self.ensemble_config.chunk, number))
-        view = partial(
-            self._judged, self.ensemble.models(state.ensemble), self.ensemble.reference(state.ensemble), state
-        )
+        view = self.view(state)
 
         def look(piece: Int[Array, " chunk"]) -> tuple[Float[Array, " chunk"], Bool[Array, "chunk child"]]:
             judged = view(seen[piece])
-            return self._errors(judged), self.gate.open(self.layout, judged.outputs, judged.batch).T
+            return self._errors(judged), self.gate.open(self.layout, judged.outputs, judged.batch, judged.noise).T
 
         def read(piece: Int[Array, " chunk"]) -> _Read:
             return self.signal.judge(self.layout, view(seen[piece]))
@@ -239,10 +258,16 @@ class ModelBonus:
         }
         return jnp.where(opened[..., None], worth, 0.0), metrics
 
-    def _judged(self, models: Model, reference: Reference, state: ModelState, some: Transitions) -> Judged:
-        """What the ensemble makes of these transitions."""
-        batch = self.ensemble.encode(some)
-        return Judged(models, batch, self.ensemble.outputs(models, batch), reference, state.memory.threshold)
+    def view(self, state: ModelState) -> Callable[[Transitions], Judged]:
+        """What makes of transitions what the ensemble makes of them, in this state of it."""
+        ensemble, memory = self.ensemble, state.memory
+        models, reference = ensemble.models(state.ensemble), ensemble.reference(state.ensemble)
+
+        def judged(some: Transitions) -> Judged:
+            batch = ensemble.encode(some)
+            return Judged(models, batch, ensemble.outputs(models, batch), reference, memory.threshold, memory.noise)
+
+        return judged
 
     def _errors(self, judged: Judged) -> Float[Array, " batch"]:
         """The members' mean prediction error."""
@@ -261,10 +286,13 @@ class ModelBonus:
         return ModelState(ensemble, memory), metrics | more
 
     def adapt(self, ensemble: EnsembleState, memory: Memory) -> tuple[Memory, Metrics]:
-        """Set the threshold anew where that is asked for, after the ensemble has learnt."""
+        """Set the noise anew, and the threshold where that is asked for, after the ensemble has learnt."""
         some = self.ensemble.encode(self.ensemble.recent(ensemble, min(self.ensemble_config.chunk, 512)))
-        reference = self.ensemble.reference(ensemble)
-        threshold = self.signal.threshold(self.layout, self.ensemble.models(ensemble), some, reference)
+        reference, models = self.ensemble.reference(ensemble), self.ensemble.models(ensemble)
+        if (self.layout.slot_mask & ~self.layout.discrete).any():
+            error = beliefs.mean_square_error(self.layout, self.ensemble.outputs(models, some), some)
+            memory = replace(memory, noise=jnp.sqrt(jnp.square(self.gate.noise * reference.step) + error))
+        threshold = self.signal.threshold(self.layout, models, some, reference)
         if threshold is None:
             return memory, {}
         return replace(memory, threshold=threshold), {"bonus/threshold": threshold}

@@ -10,7 +10,7 @@ from elden.bonuses.composite import Composite
 from elden.bonuses.counts import GraphCount
 from elden.bonuses.elden import Consensus, Dependencies
 from elden.bonuses.ensemble import chunked
-from elden.bonuses.model_based import Judged, ModelBonus, ModelState
+from elden.bonuses.model_based import ModelBonus, ModelState
 from elden.dynamics.training import Transitions
 from elden.dynamics.variants import Plain
 from elden.factors import Granularity
@@ -37,13 +37,10 @@ class MajorityReader:
         """The edges that more than half of the members see, at the bonus's threshold."""
         ensemble, number = self.models.ensemble, seen.action.shape[0]
         pieces = chunked(number, min(ensemble.config.chunk, number))
-        share, models = Consensus(self.detector), ensemble.models(state.ensemble)
-        reference = ensemble.reference(state.ensemble)
+        share, view = Consensus(self.detector), self.models.view(state)
 
         def read(piece: Int[Array, " chunk"]) -> Bool[Array, "chunk dst src"]:
-            batch = ensemble.encode(seen[piece])
-            judged = Judged(models, batch, ensemble.outputs(models, batch), reference, state.memory.threshold)
-            return share.judge(ensemble.layout, judged)[0] > 0.5
+            return share.judge(ensemble.layout, view(seen[piece]))[0] > 0.5
 
         graphs: Bool[Array, "piece chunk dst src"] = jax.lax.map(read, pieces)
         return graphs.reshape(-1, *graphs.shape[2:])[:number]

@@ -9,7 +9,7 @@ import io
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Annotated, Any, Protocol, Union, runtime_checkable
+from typing import Annotated, Any, Protocol, Union, get_args, get_type_hints, runtime_checkable
 
 import tyro
 
@@ -25,7 +25,8 @@ from elden.cli.options import PresetOptions, as_options, flag_of, option_flags, 
 from elden.cli.play import Play
 from elden.cli.reproduce import Reproduce
 from elden.cli.train import Resume, Train
-from elden.cli.worlds import first_line
+from elden.cli.worlds import HOST, first_line
+from elden.hosts.world import PREFIX, HostConfig
 from elden.worlds.base import World
 from elden.worlds.registry import WORLDS, nearest_names, world_class
 
@@ -84,7 +85,8 @@ def parse(words: Sequence[str]) -> Command:
             raise
         raise UsageError(_with_options(ordered[0], _one_line(box.getvalue()))) from None
     except ValueError as error:  # settings that no part of them refuses, and tyro lets through
-        raise UsageError(as_options(str(error), tuple(options_of(COMMANDS[ordered[0]])), "config.")) from None
+        options = (*options_of(COMMANDS[ordered[0]]), *options_of(HostConfig))
+        raise UsageError(as_options(as_options(str(error), options), options, "config.")) from None
     if isinstance(command, PresetOptions):
         return replace(command, given=command.settings_among(ordered))
     return command
@@ -96,7 +98,7 @@ _MARKERS = (tyro.conf.CascadeSubcommandArgs, tyro.conf.OmitSubcommandPrefixes)
 
 def _commands(words: Sequence[str]) -> Any:
     """All subcommands as one type for tyro, with the defaults that they have with these words."""
-    world = words[1] if len(words) > 1 and words[1] in WORLDS else None
+    world = words[1] if len(words) > 1 and words[1] in (*WORLDS, HOST) else None
     commands = {
         name: command.showing(words, world) if issubclass(command, PresetOptions) else command
         for name, command in COMMANDS.items()
@@ -117,9 +119,10 @@ def _checked(words: list[str]) -> list[str]:
         raise UsageError(f"no subcommand {name!r}; {nearest_names(name.lower(), COMMANDS)}")
     command = COMMANDS[name]
     flags = _HELP | option_flags(command)
-    for cls in WORLDS.values():
+    for cls in (*WORLDS.values(), HostConfig):
         flags |= option_flags(cls)
-    bare = _bare_words(rest, flags, {flag for one in options_of(command) if one.many for flag in one.flags})
+    options = (*options_of(command), *options_of(HostConfig))
+    bare = _bare_words(rest, flags, {flag for one in options if one.many for flag in one.flags})
     helps = not _HELP.keys().isdisjoint(rest)
     if all(option.name != "world" for option in fields(command)):  # type: ignore[arg-type]
         _check_options(f"elden {name}", rest, flags, _HELP | option_flags(command))
@@ -127,10 +130,16 @@ def _checked(words: list[str]) -> list[str]:
         world = _world_class(name, command, rest[bare[0]] if bare else None, helps)
         allowed = _HELP | option_flags(command) | (option_flags(world) if world is not None else {})
         if not helps and world is not None:
-            _check_options(f"elden {name} {world.name}", rest, flags, allowed)
+            _check_options(f"elden {name} {rest[bare[0]] if bare else world.name}", rest, flags, allowed)
     if len(bare) > 1:
         raise UsageError(f"{rest[bare[1]]!r} is one word too many; options are written --like-this (see {name} --help)")
-    return [name, *(rest[i] for i in bare), *(word for i, word in enumerate(rest) if i not in bare)]
+    first = [part for i in bare for part in _host_words(rest[i])]
+    return [name, *first, *(word for i, word in enumerate(rest) if i not in bare)]
+
+
+def _host_words(word: str) -> list[str]:
+    """`gym:ID` as the subcommand that it is, other words as they are."""
+    return [HOST, "--id", word.removeprefix(PREFIX)] if word.startswith(PREFIX) else [word]
 
 
 def _bare_words(words: list[str], flags: Mapping[str, bool], lists: Collection[str] = ()) -> list[int]:
@@ -147,7 +156,9 @@ def _bare_words(words: list[str], flags: Mapping[str, bool], lists: Collection[s
     return bare
 
 
-def _world_class(name: str, command: type[Command], given: str | None, helps: bool) -> type[World] | None:
+def _world_class(
+    name: str, command: type[Command], given: str | None, helps: bool
+) -> type[World] | type[HostConfig] | None:
     """The class of the world in question; None where none is named and the subcommand's own default is not one."""
     if given is None:
         default = getattr(command, "world", None)
@@ -156,6 +167,12 @@ def _world_class(name: str, command: type[Command], given: str | None, helps: bo
         if not helps:
             raise UsageError(f"elden {name} needs a world: {', '.join(WORLDS)}")
         return None
+    if given.startswith(PREFIX) or given == HOST:
+        if HostConfig not in get_args(get_type_hints(command)["world"]):
+            raise UsageError(f"elden {name} is for worlds of elden, not for environments of others such as {given!r}")
+        if given in (HOST, PREFIX) and not helps:
+            raise UsageError(f"{given!r} names no environment; write gym:ID, such as gym:elden/Chain-v0")
+        return HostConfig
     try:
         return world_class(given)
     except ValueError as error:
@@ -177,11 +194,12 @@ def _check_options(where: str, words: list[str], flags: Mapping[str, bool], allo
 def _with_options(name: str, said: str) -> str:
     """What tyro refuses, with settings as they are typed; it begins with the part that they stand in, or an option."""
     found = re.match(r"(?!--)(\S+): ", said)
-    if found is None:
-        return said
-    _, config, part = found[1].partition("config")
-    where = f"{config}{part}.".replace("-", "_") if config else ""
-    return as_options(said[found.end() :], tuple(options_of(COMMANDS[name])), where)
+    rest = said if found is None else said[found.end() :]
+    if found is not None:
+        _, config, part = found[1].partition("config")
+        where = f"{config}{part}.".replace("-", "_") if config else ""
+        rest = as_options(rest, tuple(options_of(COMMANDS[name])), where)
+    return as_options(rest, tuple(options_of(HostConfig)))
 
 
 def _one_line(box: str) -> str:

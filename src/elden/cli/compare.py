@@ -24,6 +24,7 @@ from elden.studies.results import slug
 from elden.training.presets import TrainingPreset
 from elden.training.run import Training
 from elden.viewing import rich_table
+from elden.worlds.base import World
 from elden.worlds.registry import WORLDS, nearest_names
 
 _LINE_EVERY_S = 10.0
@@ -134,6 +135,7 @@ class Compare:
                 words = training_words(world, contender, out, self.options)
                 command = parse(words)
                 assert isinstance(command, Train)
+                assert isinstance(command.world, World)
                 check_same(Path(words[-1]), Training.identity(command.world, command.config))
 
 

@@ -19,16 +19,16 @@ from rich.table import Table
 from elden.cli.console import make_console
 from elden.cli.detect import refusals, study_progress
 from elden.cli.episodes import Episode, graph_frames
-from elden.cli.errors import UsageError, check_range, check_seed
+from elden.cli.errors import BROKEN, UsageError, check_range, check_seed
 from elden.cli.steps import record
 from elden.data.folder import write_csv, write_json
+from elden.hosts.worker import EnvironmentFailedError
 from elden.provenance import provenance
 from elden.training.edges import Edge
 from elden.training.evaluation import Evaluation, EvaluationConfig, Example, evaluate
-from elden.training.run import Training
+from elden.training.run import Training, card_of_world
 from elden.worlds.base import World, WorldState
 from elden.worlds.pictures import write_gif
-from elden.worlds.registry import world_card
 
 RESULTS = "evaluation.json"
 """Name of the file with the results."""
@@ -82,7 +82,11 @@ class Evaluate:
             agents = min(self.agents or training.config.seeds, training.config.seeds)
             physics.report(make_console(), training, config, agents, command_line)
             return
-        report(make_console(), training, config, command_line)
+        try:
+            report(make_console(), training, config, command_line)
+        except EnvironmentFailedError as error:
+            make_console().print(f"stopped: {error}", markup=False)
+            raise SystemExit(BROKEN) from None
 
 
 def report(console: Console, training: Training, config: EvaluationConfig, command_line: str) -> Evaluation:
@@ -91,26 +95,30 @@ def report(console: Console, training: Training, config: EvaluationConfig, comma
     with refusals(folder.path):
         with study_progress(console) as tell:
             found = evaluate(training, config, tell)
-        filmed = _episode(training.world, found.example).filmed()
         card = {
             **provenance(command_line),
-            "world": world_card(training.world),
+            "world": card_of_world(training.world),
             "bonus": training.config.bonus_name,
             "finished": training.finished,
             **found.to_json(),
         }
         write_json(folder.path / RESULTS, card)
         write_csv(folder.tables / "edges.csv", found.edge_rows())
-        _write_film(folder.media / "episode.gif", training.world, found, filmed)
+        if found.example is not None and isinstance(training.world, World):
+            _write_film(folder.media / "episode.gif", training.world, found, found.example)
         drawn = _write_curves(folder.media / "curves.png", training)
     console.print(_rate_table(found))
-    console.print(_edge_table(found))
+    if found.entities.true is None and found.models is None:
+        console.print("Neither the environment nor the bonus knows local graphs, so there are no edges to tell of.\n")
+    else:
+        console.print(_edge_table(found))
     console.print("\nLook at")
     if drawn:
         console.print(f"  {folder.media / 'curves.png'}   (learning curves)")
-    what = "solved" if found.example.success else "not solved"
-    whose = f"episode {found.example.number} of seed {found.seeds[found.example.agent]}, {what}"
-    console.print(f"  {folder.media / 'episode.gif'}   ({whose}, with its local graphs)")
+    if (shown := found.example) is not None:
+        what = "solved" if shown.success else "not solved"
+        whose = f"episode {shown.number} of seed {found.seeds[shown.agent]}, {what}"
+        console.print(f"  {folder.media / 'episode.gif'}   ({whose}, with its local graphs)")
     console.print(f"  {folder.tables / 'edges.csv'}   (every edge of every agent)")
     console.print(f"  {folder.path / RESULTS}")
     return found
@@ -128,9 +136,10 @@ def _episode(world: World, example: Example) -> Episode:
     return Episode(states, tuple(record(world, after, step) for after, step in zip(states[1:], steps, strict=True)))
 
 
-def _write_film(file: Path, world: World, found: Evaluation, episode: Episode) -> None:
+def _write_film(file: Path, world: World, found: Evaluation, example: Example) -> None:
+    episode = _episode(world, example).filmed()
     note = "" if found.models is None else f"   (most of {found.models.members} models)"
-    write_gif(file, graph_frames(world, episode, found.example.called, _TILE, _FPS, note), _FPS)
+    write_gif(file, graph_frames(world, episode, example.called, _TILE, _FPS, note), _FPS)
 
 
 def _write_curves(file: Path, training: Training) -> bool:
@@ -147,8 +156,12 @@ def _write_curves(file: Path, training: Training) -> bool:
         rows = [line.get(name) or missing for line in lines]
         return np.array([[math.nan if value is None else value for value in row] for row in rows], float)
 
+    solvable = isinstance(training.world, World)  # of environments of others nobody knows
+    success = "episode/success_solvable" if solvable else "episode/success"
     curves = [
-        Curve("Success over solvable layouts", "share of episodes", values("episode/success_solvable"), share=True),
+        Curve(
+            "Success over solvable layouts" if solvable else "Success", "share of episodes", values(success), share=True
+        ),
         Curve("Stages reached", "mean share of stages", values("episode/normalized_stage"), share=True),
         Curve(f"Bonus ({training.config.bonus_name})", "mean over steps, unscaled", values("bonus/mean")),
         Curve("Loss of the dynamics models", "negative log-likelihood, nats", values("dynamics/nll")),
@@ -191,15 +204,15 @@ def _rate_table(found: Evaluation) -> Table:
 def _edge_table(found: Evaluation) -> Table:
     """The edges between entities that were there or were seen, most frequent first; those on their own past as one."""
     rows = found.entities.rows()
-    others = sorted((row for row in rows if not row.own), key=lambda row: (-row.true, -(row.called or 0)))
+    others = sorted((row for row in rows if not row.own), key=lambda row: (-(row.true or 0), -(row.called or 0)))
     fired = [row for row in others if row.true or row.called]
     table = Table(title="edges of the local graphs, all agents together", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("effect <- cause")
-    for name in ("in steps", "in episodes"):
+    true = ("in steps", "in episodes") if found.entities.true is not None else ()
+    seen = ("models see it",) if found.models is not None else ()
+    both = ("found", "of seen true", "agreement") if true and seen else ()
+    for name in (*true, *seen, *both):
         table.add_column(name, justify="right")
-    if found.models is not None:
-        for name in ("models see it", "found", "of seen true", "agreement"):
-            table.add_column(name, justify="right")
     for row in fired[:_MOST_EDGES]:
         table.add_row(f"{row.dst} <- {row.src}", *_edge_cells(row))
     table.add_section()
@@ -214,6 +227,8 @@ def _caption(found: Evaluation, others: Sequence[Edge], fired: int) -> str:
     more = f" {fired - _MOST_EDGES} more are in edges.csv." if fired > _MOST_EDGES else ""
     never = sum(not edge.true for edge in others)
     words = f"{never} of {len(others)} edges between different nodes were never there.{more}"
+    if found.entities.true is None:
+        words = f"The environment tells no true local graphs, so only what models see is counted.{more}"
     if found.models is None:
         return f"{words} The bonus has no models whose graphs can be read."
     low, high = min(found.models.thresholds), max(found.models.thresholds)
@@ -226,10 +241,10 @@ def _caption(found: Evaluation, others: Sequence[Edge], fired: int) -> str:
 
 
 def _edge_cells(edge: Edge) -> list[str]:
-    cells = [_share(edge.true_rate), _share(edge.episode_rate)]
-    if edge.called is not None:
-        cells += map(_share, (edge.called_rate, edge.recall, edge.precision, edge.agreement))
-    return cells
+    cells = [edge.true_rate, edge.episode_rate] if edge.true is not None else []
+    cells += [edge.called_rate] if edge.called is not None else []
+    cells += [edge.recall, edge.precision, edge.agreement] if edge.both is not None else []
+    return list(map(_share, cells))
 
 
 def _share(value: float | None) -> str:

@@ -41,7 +41,7 @@ def _options(cls: type, setting: str, prefix: str, flat: bool) -> Iterator[Optio
     for one in fields(cls):
         kind, *marks = get_args(hints[one.name]) if get_origin(hints[one.name]) is Annotated else (hints[one.name],)
         hidden = not one.init or tyro.conf.Suppress in marks or tyro.conf.Positional in marks
-        if hidden or (isinstance(kind, type) and issubclass(kind, World)):
+        if hidden or is_world(kind):
             continue
         names = [mark.name for mark in marks if getattr(mark, "name", None) is not None]
         name = (names[0] if names else one.name).replace("_", "-")
@@ -54,6 +54,11 @@ def _options(cls: type, setting: str, prefix: str, flat: bool) -> Iterator[Optio
         off = f"--{prefix}no-{name}" if kind is bool else ""
         many = any(get_origin(each) is tuple for each in (kind, *get_args(kind)))
         yield Option(path, (*others, f"--{prefix}{name}"), off, many)
+
+
+def is_world(kind: object) -> bool:
+    """Whether this is the type of a world, or of a world and something else."""
+    return any(isinstance(each, type) and issubclass(each, World) for each in (kind, *get_args(kind)))
 
 
 def option_flags(cls: type) -> dict[str, bool]:

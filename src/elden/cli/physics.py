@@ -17,14 +17,15 @@ from elden.cli.detect import refusals, study_progress
 from elden.cli.episodes import AFTER_SUCCESS, Episode, graph_frames
 from elden.cli.errors import UsageError
 from elden.data.folder import write_json
+from elden.hosts.world import HostWorld
 from elden.provenance import provenance
 from elden.training.evaluation import EvaluationConfig
-from elden.training.run import Training
+from elden.training.run import Training, card_of_world
 from elden.training.transfer import EpisodeOutcome, evaluate_elsewhere, outcomes_of, play_episode, policy_of
 from elden.worlds.base import World, WorldState
+from elden.worlds.kitchen import Kitchen
 from elden.worlds.kitchen_robosuite import KitchenRobosuiteEnv, RobosuiteMissingError
 from elden.worlds.pictures import write_gif
-from elden.worlds.registry import world_card
 
 RESULTS = "evaluation_physics.json"
 FILM = "episode_physics.gif"
@@ -33,13 +34,13 @@ _MADE_UP = ("skill_noise", "skill_failure")
 _TILE, _FPS = 40, 2.0
 
 
-def kitchen_with_physics(world: World, render_mode: str | None = None) -> KitchenRobosuiteEnv:
+def kitchen_with_physics(world: World | HostWorld, render_mode: str | None = None) -> KitchenRobosuiteEnv:
     """The environment in robosuite that a world is the twin of.
 
     Raises:
         UsageError: There is none, or robosuite is not there.
     """
-    if world.name != "kitchen":
+    if not isinstance(world, Kitchen):
         raise UsageError(f"--physics is for kitchen, the twin of a robot simulation; {world.name} has no physics")
     options = {name: getattr(world, name) for name in world.option_names() if name not in _MADE_UP}
     try:
@@ -157,7 +158,7 @@ def _card(
     return {
         **provenance(command_line),
         "environment": "elden/KitchenRobosuite-v0",
-        "trained_in": world_card(training.world),
+        "trained_in": card_of_world(training.world),
         "bonus": training.config.bonus_name,
         "finished": training.finished,
         "env_steps": 0 if kept is None else kept.number * training.config.loop.steps_per_iteration,

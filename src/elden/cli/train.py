@@ -1,5 +1,6 @@
 """`elden train` and `elden resume`: agents that explore, and what they do as they learn."""
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,10 +22,13 @@ from elden.cli.console import make_console
 from elden.cli.detect import refusals, stopping
 from elden.cli.errors import BROKEN, UsageError, check_range
 from elden.cli.options import PresetOptions, as_options, options_of, value_of
-from elden.cli.worlds import shown_as, world_choice
+from elden.cli.worlds import HOST, shown_as, world_or_host_choice
 from elden.data.folder import RunFolderError
 from elden.data.wandb_run import WandbRun, kept_project, require_wandb
 from elden.dynamics.runs import Deadline
+from elden.hosts.worker import EnvironmentFailedError
+from elden.hosts.world import HostConfig, HostWorld
+from elden.training.collecting import on_host
 from elden.training.config import TrainingConfig
 from elden.training.presets import TrainingPreset, training_preset
 from elden.training.run import NotFiniteError, Told, Training
@@ -43,8 +47,12 @@ _ROWS = {
     "policy entropy": "policy/entropy",
 }
 """What the live view shows, where it is there."""
-_GATES = {"bonus.gate.level": "information", "bonus.gate.excess": "surprise"}
-"""The kind of gate that reads a setting."""
+_GATES = {
+    "bonus.gate.level": ("information",),
+    "bonus.gate.excess": ("surprise",),
+    "bonus.gate.noise": ("information", "surprise"),
+}
+"""The kinds of gates that read a setting."""
 _MOST_SEEDS = 10
 _PLUS = training_preset("plus", "")
 
@@ -97,8 +105,10 @@ class TrainOptions:
 class Train(TrainOptions, PresetOptions):
     """Train agents in a world, paid by the task and by a bonus."""
 
-    world: Annotated[World, tyro.conf.arg(name="", constructor_factory=world_choice)] = field(kw_only=True)
-    """Which world."""
+    world: Annotated[World | HostConfig, tyro.conf.arg(name="", constructor_factory=world_or_host_choice)] = field(
+        kw_only=True
+    )
+    """Which world, or whose environment."""
     preset: TrainingPreset = "plus"
     """The settings to start from: the paper's, or ours."""
     config: Annotated[TrainingConfig, tyro.conf.arg(name="")] = _PLUS
@@ -123,7 +133,7 @@ class Train(TrainOptions, PresetOptions):
         """What keeps a setting, by its dotted name, from being read."""
         loop, bonus = self.config.loop, self.config.bonus
         train = bonus.ensemble.train
-        if _GATES.get(setting, bonus.gate.kind) != bonus.gate.kind:
+        if bonus.gate.kind not in _GATES.get(setting, (bonus.gate.kind,)):
             yield f"--bonus.gate.kind {bonus.gate.kind}"
         if setting == "bonus.threshold" and bonus.automatic_threshold:
             yield "--bonus.automatic-threshold"
@@ -140,20 +150,24 @@ class Train(TrainOptions, PresetOptions):
     def preset_config(cls, preset: str, world: str, words: Sequence[str]) -> TrainingConfig:
         """The settings that a preset has for a world and a bonus."""
         bonus = value_of("--bonus", words)
-        return training_preset(preset, world, bonus if bonus in BONUSES else "elden")
+        config = training_preset(preset, world, bonus if bonus in BONUSES else "elden")
+        return on_host(config) if world == HOST and preset == "plus" else config
 
     def run(self, command_line: str) -> None:
         """Train, and say what came of it."""
-        name = f"{self.world.name}-{self.config.bonus_name}-{self.preset}"
+        world_name = re.sub(r"[^\w-]+", "-", self.world.name)
+        name = f"{world_name}-{self.config.bonus_name}-{self.preset}"
         folder = Path("runs/train") / name if self.out is None else self.out
         with refusals(folder):
             self.check_wandb(folder)
             try:
-                training = Training(self.world, self.config, folder, **self.options(command_line))  # type: ignore[arg-type]
+                world = HostWorld.look(self.world) if isinstance(self.world, HostConfig) else self.world
+                training = Training(world, self.config, folder, **self.options(command_line))  # type: ignore[arg-type]
             except RunFolderError:
                 raise
             except ValueError as error:
-                raise UsageError(as_options(str(error), tuple(options_of(Train)), "config.bonus.")) from None
+                options = (*options_of(Train), *options_of(HostConfig))
+                raise UsageError(as_options(as_options(str(error), options), options, "config.bonus.")) from None
         self.train(training, folder)
 
 
@@ -182,10 +196,15 @@ def train(training: Training, folder: Path) -> None:
     if training.finished:
         console.print(f"{folder} is finished; nothing is left to train")
     else:
+        if training.begins_episodes_anew:
+            console.print(
+                f"{training.world.name} cannot be put back to where it was: episodes begin anew, and numbers will not"
+                " be those of a training that was never stopped"
+            )
         try:
             with refusals(folder), stopping(console), _view(console, training):
                 training.run()
-        except NotFiniteError as error:
+        except (NotFiniteError, EnvironmentFailedError) as error:
             console.print(f"stopped: {error}")
             raise SystemExit(BROKEN) from None
     console.print(_results(training))

@@ -8,8 +8,12 @@ from typing import Annotated, Union
 
 import tyro
 
+from elden.hosts.world import PREFIX, HostConfig
 from elden.worlds.base import World
 from elden.worlds.registry import WORLDS
+
+HOST = PREFIX.removesuffix(":")
+"""The subcommand of environments of others."""
 
 
 def shown_as(metavar: str, otherwise: str) -> object:
@@ -28,7 +32,18 @@ def world_choice(*, solvable_only: bool = False) -> object:
     Args:
         solvable_only: Default of the option of that name.
     """
-    choices = tuple(
+    return Union[_choices(solvable_only)]  # noqa: UP007 (the members are known at run time only)
+
+
+def world_or_host_choice() -> object:
+    """The same, and environments of others, which are the subcommand `HOST`."""
+    words = "An environment of somebody else's, by its Gymnasium id: written gym:ID, such as gym:elden/Chain-v0"
+    host = Annotated[HostConfig, tyro.conf.subcommand(HOST, description=words)]
+    return Union[(*_choices(False), host)]
+
+
+def _choices(solvable_only: bool) -> tuple[object, ...]:
+    return tuple(
         Annotated[
             world,
             tyro.conf.subcommand(
@@ -39,7 +54,6 @@ def world_choice(*, solvable_only: bool = False) -> object:
         ]
         for name, world in WORLDS.items()
     )
-    return Union[choices]  # noqa: UP007 (the members are known at run time only)
 
 
 def describe_options(world: World) -> str:

@@ -206,7 +206,7 @@ def _read_array(file: Path, entry: Mapping[str, object]) -> Shaped[np.ndarray, "
 def factors_to_json(factors: Factors) -> list[object]:
     """Factors as JSON can hold them; a bound that is not there is null."""
     return [
-        {"name": entity.name, "variables": [{"name": v.name, **_kind_to_json(v.kind)} for v in entity.variables]}
+        {"name": entity.name, "variables": [{"name": v.name, **kind_to_json(v.kind)} for v in entity.variables]}
         for entity in factors.entities
     ]
 
@@ -221,7 +221,7 @@ def factors_from_json(data: object) -> Factors:
     try:
         return Factors(
             tuple(
-                Entity(entity["name"], tuple(Variable(v["name"], _kind_from_json(v)) for v in entity["variables"]))
+                Entity(entity["name"], tuple(Variable(v["name"], kind_from_json(v)) for v in entity["variables"]))
                 for entity in entities
             )
         )
@@ -231,14 +231,20 @@ def factors_from_json(data: object) -> Factors:
         raise DamagedDataError(f"the factors cannot be rebuilt: {error}") from None
 
 
-def _kind_to_json(kind: Kind) -> dict[str, object]:
+def kind_to_json(kind: Kind) -> dict[str, object]:
+    """A kind as JSON can hold it; a bound that is not there is null."""
     if isinstance(kind, Discrete):
         return {"kind": "discrete", "n": kind.n}
     low, high = (float(bound) if math.isfinite(bound) else None for bound in (kind.low, kind.high))
     return {"kind": "continuous", "size": kind.size, "low": low, "high": high}
 
 
-def _kind_from_json(data: Mapping[str, Any]) -> Kind:
+def kind_from_json(data: Mapping[str, Any]) -> Kind:
+    """Inverse of `kind_to_json`.
+
+    Raises:
+        KeyError, TypeError, ValueError: This is no kind.
+    """
     if data["kind"] == "discrete":
         return Discrete(operator.index(data["n"]))
     if data["kind"] == "continuous":

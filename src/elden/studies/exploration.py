@@ -213,14 +213,15 @@ def report(agents: Sequence[Agents], out: Path, command: str | None = None) -> l
 
 def comparison(agents: Sequence[Agents]) -> Table:
     """The contenders in one world."""
-    rows = []
+    rows, longest = [], max(int(each.steps[-1]) for each in agents)
     for each in agents:
         final, to = each.final, each.steps_to(SOLVED)
+        last = int(each.steps[-1])
         median = float(np.median(np.where(np.isfinite(to), to, np.inf)))
         stages = np.mean(list(each.by_stage.values())) if each.by_stage else float("nan")
         rows.append(
             (
-                each.contender if each.summary else f"{each.contender} (until step {int(each.steps[-1]):,})",
+                each.contender + (f" (until step {last:,})" if last < longest or not each.summary else ""),
                 f"{int((final >= SOLVED).sum())} of {len(final)}",
                 format_value(float(final.mean()), digits=2),
                 format_value(float(final.min()), digits=2),
@@ -228,8 +229,8 @@ def comparison(agents: Sequence[Agents]) -> Table:
                 format_value(float(stages), digits=2),
             )
         )
-    most = max(each.final.mean() for each in agents)
-    bold = frozenset((place, 2) for place, each in enumerate(agents) if each.final.mean() == most)
-    title = f"{agents[0].world}, {max(int(each.steps[-1]) for each in agents):,} steps of each agent"
+    most = max(row[2] for row in rows)
+    bold = frozenset((place, 2) for place, row in enumerate(rows) if row[2] == most)
+    title = f"{agents[0].world}, {longest:,} steps of each agent"
     columns = ("bonus", "solved", "success, mean", "worst agent", "steps to solve", "stages reached")
     return Table(title, columns, tuple(rows), bold)

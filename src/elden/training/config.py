@@ -17,7 +17,7 @@ Normalise: TypeAlias = Literal["none", "reward", "return"]
 class LoopConfig:
     """How steps are taken and what their rewards are."""
 
-    num_envs: int = 256
+    num_envs: Annotated[int, tyro.conf.arg(aliases=("--envs",))] = 256
     """Environments of each seed, side by side."""
     rollout: int = 100
     """Steps of each environment between two updates of the policy."""

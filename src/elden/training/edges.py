@@ -20,18 +20,18 @@ class Edges:
         src_names: Names of the sources, the action last.
         steps: Steps of each agent.
         episodes: Episodes of each agent.
-        true: Steps in which the edge was in the world's true local graph.
-        true_episodes: Episodes with such a step.
+        true: Steps in which the edge was in the world's true local graph; None where that is not known.
+        true_episodes: Episodes with such a step; None likewise.
         called: Steps in which most members of the agent's own ensemble see the edge; None without an ensemble.
-        both: Steps in which both hold.
+        both: Steps in which both hold; None where one of them is not known.
     """
 
     dst_names: tuple[str, ...]
     src_names: tuple[str, ...]
     steps: Int[np.ndarray, " agent"]
     episodes: int
-    true: Int[np.ndarray, "agent dst src"]
-    true_episodes: Int[np.ndarray, "agent dst src"]
+    true: Int[np.ndarray, "agent dst src"] | None
+    true_episodes: Int[np.ndarray, "agent dst src"] | None
     called: Int[np.ndarray, "agent dst src"] | None
     both: Int[np.ndarray, "agent dst src"] | None
 
@@ -40,21 +40,21 @@ class Edges:
         cls,
         names: tuple[tuple[str, ...], tuple[str, ...]],
         counts: Bool[np.ndarray, "time agent episode"],
-        truth: Bool[np.ndarray, "time agent episode dst src"],
+        truth: Bool[np.ndarray, "time agent episode dst src"] | None,
         called: Bool[np.ndarray, "time agent episode dst src"] | None,
     ) -> "Edges":
         """Those of some episodes."""
         mask = counts[..., None, None]
-        true = truth & mask
+        true = None if truth is None else truth & mask
         seen = None if called is None else called & mask
         return cls(
             *names,
             steps=counts.sum((0, 2)),
             episodes=counts.shape[2],
-            true=true.sum((0, 2)),
-            true_episodes=true.any(0).sum(1),
+            true=None if true is None else true.sum((0, 2)),
+            true_episodes=None if true is None else true.any(0).sum(1),
             called=None if seen is None else seen.sum((0, 2)),
-            both=None if seen is None else (seen & true).sum((0, 2)),
+            both=None if seen is None or true is None else (seen & true).sum((0, 2)),
         )
 
     def __add__(self, other: "Edges") -> "Edges":
@@ -69,18 +69,11 @@ class Edges:
 
         agents = len(self.steps) if agent is None else 1
         steps = int(self.steps.sum() if agent is None else self.steps[agent])
-        true, true_episodes = of(self.true), of(self.true_episodes)
-        called, both = (None if part is None else of(part) for part in (self.called, self.both))
+        parts = (self.true, self.true_episodes, self.called, self.both)
+        counts = [None if part is None else of(part) for part in parts]
         return [
             Edge(
-                dst,
-                src,
-                steps,
-                agents * self.episodes,
-                int(true[i, j]),
-                int(true_episodes[i, j]),
-                None if called is None else int(called[i, j]),
-                None if both is None else int(both[i, j]),
+                dst, src, steps, agents * self.episodes, *(None if each is None else int(each[i, j]) for each in counts)
             )
             for i, dst in enumerate(self.dst_names)
             for j, src in enumerate(self.src_names)
@@ -95,8 +88,8 @@ class Edge:
     src: str
     steps: int
     episodes: int
-    true: int
-    true_episodes: int
+    true: int | None
+    true_episodes: int | None
     called: int | None
     both: int | None
 
@@ -111,14 +104,14 @@ class Edge:
         return all(one == other for one, other in zip(dst, src, strict=False))
 
     @property
-    def true_rate(self) -> float:
+    def true_rate(self) -> float | None:
         """Share of steps in which it was true."""
-        return self.true / self.steps
+        return None if self.true is None else self.true / self.steps
 
     @property
-    def episode_rate(self) -> float:
+    def episode_rate(self) -> float | None:
         """Share of episodes in which it was true at least once."""
-        return self.true_episodes / self.episodes
+        return None if self.true_episodes is None else self.true_episodes / self.episodes
 
     @property
     def called_rate(self) -> float | None:
@@ -138,7 +131,7 @@ class Edge:
     @property
     def agreement(self) -> float | None:
         """Share of steps in which the models and the world say the same."""
-        if self.called is None or self.both is None:
+        if self.true is None or self.called is None or self.both is None:
             return None
         return 1.0 - (self.true + self.called - 2 * self.both) / self.steps
 

@@ -6,7 +6,8 @@ be compared pair by pair.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -14,7 +15,7 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, Num, Shaped
+from jaxtyping import Array, Bool, Int, Key, Num, Shaped
 
 from elden.agents.ppo import ActorCritic
 from elden.bonuses.model_based import ModelState
@@ -22,11 +23,14 @@ from elden.bonuses.reading import MajorityReader, models_of, reader_of
 from elden.data.folder import RunFolderError
 from elden.dynamics.training import Transitions
 from elden.factors import Factors, Granularity
+from elden.hosts.vector import Hosts
+from elden.hosts.world import HostWorld
 from elden.pytree import pytree
 from elden.training.edges import Edges
+from elden.training.host_play import HostPlayed, choose, play_on_host
 from elden.training.loop import Loop
 from elden.training.run import Training
-from elden.worlds.base import Transition, WorldState
+from elden.worlds.base import Transition, World, WorldState
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with what is done, and how many episodes have been and will be played."""
@@ -93,29 +97,25 @@ def play(
     """Play the episodes of these numbers with each agent.
 
     Args:
-        loop: The training's loop.
+        loop: The training's loop, in a world of ours.
         greedy: Whether the most likely action is taken.
         networks: The agents, stacked.
         key: The evaluation's key.
         numbers: Numbers of the episodes.
     """
-    world, actions = loop.world, loop.agent.actions
+    world = loop.world
+    if not isinstance(world, World):
+        raise TypeError(f"{world.name} is played on the host, by play_on_host")
     keys = jax.vmap(lambda number: jax.random.split(jax.random.fold_in(key, number)))(numbers)
     first: WorldState = jax.vmap(world.reset)(keys[:, 0])
     agents, episodes = networks.free.shape[0], numbers.shape[0]
-
-    def act(
-        network: ActorCritic, inputs: Float[Array, "episode feature"], keys: Key[Array, " episode"]
-    ) -> Int[Array, " episode"]:
-        said = network.numbers(inputs)
-        return actions.mode(said) if greedy else jax.vmap(actions.sample)(keys, said)
 
     def step(carry: _Carry, time: Int[Array, ""]) -> tuple[_Carry, tuple[WorldState, Transition, _Mask]]:
         states, going = carry
         now = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, time)))(keys[:, 1])
         obs = jax.vmap(jax.vmap(world.observe))(states)
-        inputs = loop.inputs(obs, jax.vmap(jax.vmap(world.elapsed_fraction))(states))
-        action = jax.vmap(act, in_axes=(0, 0, None))(networks, inputs, now[:, 0])
+        elapsed = jax.vmap(jax.vmap(world.elapsed_fraction))(states)
+        action = choose(loop, greedy, networks, now[:, 0], obs, elapsed)
         after, taken = jax.vmap(jax.vmap(world.step), in_axes=(None, 0, 0))(now[:, 1], states, action)
         return (after, going & ~taken.done), (after, taken, going)
 
@@ -153,24 +153,24 @@ class Outcomes:
 
     Attributes:
         success: Whether the task was solved.
-        solvable: Whether it could be.
+        solvable: Whether it could be; None where nobody knows.
         stages: Which stages were reached.
         length: Steps until the task was solved, else until the episode was over.
     """
 
     success: Bool[np.ndarray, "agent episode"]
-    solvable: Bool[np.ndarray, "agent episode"]
+    solvable: Bool[np.ndarray, "agent episode"] | None
     stages: Bool[np.ndarray, "agent episode stage"]
     length: Int[np.ndarray, "agent episode"]
 
     @classmethod
-    def of(cls, played: Played) -> "Outcomes":
+    def of(cls, played: Played | HostPlayed) -> "Outcomes":
         """Those of episodes that were played to their ends."""
         counts, success = np.asarray(played.counts), np.asarray(played.steps.success)
         solved = (success & counts).any(0)
         return cls(
             success=solved,
-            solvable=np.broadcast_to(np.asarray(played.solvable), solved.shape),
+            solvable=None if played.solvable is None else np.broadcast_to(np.asarray(played.solvable), solved.shape),
             stages=(np.asarray(played.steps.stages) & counts[..., None]).any(0),
             length=(counts & ~success).sum(0) + solved,
         )
@@ -178,14 +178,13 @@ class Outcomes:
     def rates(self, stage_names: tuple[str, ...], agent: int | None = None) -> dict[str, object]:
         """Means over the episodes of one agent, or of all of them together; None where there is no such episode."""
         which = slice(None) if agent is None else agent
-        success, solvable, stages, length = (
-            part[which] for part in (self.success, self.solvable, self.stages, self.length)
-        )
+        success, stages, length = (part[which] for part in (self.success, self.stages, self.length))
+        solvable = None if self.solvable is None else self.solvable[which]
         return {
             "episodes": success.size,
             "success_rate": _mean(success),
-            "success_rate_solvable": _mean(success[solvable]),
-            "solvable_rate": _mean(solvable),
+            "success_rate_solvable": None if solvable is None else _mean(success[solvable]),
+            "solvable_rate": None if solvable is None else _mean(solvable),
             "normalized_stage": _mean(stages),
             "stages": {name: _mean(stages[..., i]) for i, name in enumerate(stage_names)},
             "mean_length": _mean(length),
@@ -244,7 +243,8 @@ class Evaluation:
         entities: Edges between entities.
         finest: The same edges at the level of the models, or between variables where there are none.
         models: What the models were read with; None where there are none that can be read.
-        example: The first episode that was solved; where there is none, the first with most stages.
+        example: The first episode that was solved; where there is none, the first with most stages. None where episodes
+            cannot be shown.
     """
 
     config: EvaluationConfig
@@ -255,7 +255,7 @@ class Evaluation:
     entities: Edges
     finest: Edges
     models: Models | None
-    example: Example
+    example: Example | None
 
     def rates(self, agent: int | None = None) -> dict[str, object]:
         """Means over the episodes of one agent, or of all of them together."""
@@ -272,12 +272,11 @@ class Evaluation:
             "together": self.rates(),
             "models": self.models,
             "edges": [edge.to_json() for edge in self.entities.rows()],
-            "film": {
-                "seed": self.seeds[self.example.agent],
-                "episode": self.example.number,
-                "success": self.example.success,
-            },
+            "film": None if self.example is None else self._film(self.example),
         }
+
+    def _film(self, example: Example) -> dict[str, object]:
+        return {"seed": self.seeds[example.agent], "episode": example.number, "success": example.success}
 
     def edge_rows(self) -> list[Mapping[str, object]]:
         """All edges of all agents, and of all together, at both levels, for a table."""
@@ -298,6 +297,7 @@ def evaluate(training: Training, config: EvaluationConfig, progress: Progress | 
 
     Raises:
         RunFolderError: The training has not kept a state yet.
+        EnvironmentFailedError: An environment of somebody else's failed.
     """
     kept = training.kept()
     if kept is None:
@@ -310,19 +310,18 @@ def evaluate(training: Training, config: EvaluationConfig, progress: Progress | 
         states = jax.jit(jax.vmap(reader.automatic))(states)
     key = jax.random.fold_in(jax.random.key(config.seed), _APART)
     total, agents = config.episodes, training.config.seeds
-    pieces = math.ceil(total / max(1, _MOST_STEPS // (agents * loop.world.max_steps)))
-    size = math.ceil(total / pieces)
+    size = _at_a_time(training, total)
     parts: list[_Part] = []
-    for first in range(0, total, size):
-        tell("playing", first, total)
-        numbers = first + jnp.arange(size, dtype=jnp.int32)
-        played = play(loop, config.greedy, kept.tree.policy.network, key, numbers)
-        called = None
-        if reader is not None and states is not None:
-            steps = played.steps
-            called = np.asarray(read_graphs(reader, states, steps.obs, steps.action, steps.next_obs))
-        best = parts[-1].example if parts else None
-        parts.append(_part(loop.world.factors, reader, played, called, first, min(size, total - first), best))
+    with _player(loop, config.greedy, kept.tree.policy.network, key, agents * size) as play_some:
+        for first in range(0, total, size):
+            tell("playing", first, total)
+            played = play_some(first + np.arange(size, dtype=np.int32))
+            called = None
+            if reader is not None and states is not None:
+                steps = (jnp.asarray(getattr(played.steps, name)) for name in ("obs", "action", "next_obs"))
+                called = np.asarray(read_graphs(reader, states, *steps))
+            best = parts[-1].example if parts else None
+            parts.append(_part(loop.world.factors, reader, played, called, first, min(size, total - first), best))
     tell("playing", total, total)
     return Evaluation(
         config=config,
@@ -337,6 +336,27 @@ def evaluate(training: Training, config: EvaluationConfig, progress: Progress | 
     )
 
 
+def _at_a_time(training: Training, total: int) -> int:
+    """How many episodes of each agent are played together."""
+    loop, agents = training.loop, training.config.seeds
+    most = max(1, _MOST_STEPS // (agents * loop.world.max_steps))
+    if isinstance(loop.world, HostWorld):  # each of them is a process
+        most = min(most, loop.config.num_envs)
+    return math.ceil(total / math.ceil(total / most))
+
+
+@contextmanager
+def _player(
+    loop: Loop[Any], greedy: bool, networks: ActorCritic, key: Key[Array, ""], number: int
+) -> Iterator[Callable[[Int[np.ndarray, " episode"]], Played | HostPlayed]]:
+    """What plays the episodes of some numbers, of which there are `number` of all agents at a time."""
+    if isinstance(loop.world, HostWorld):
+        with Hosts(loop.world, number, graphs=True) as hosts:
+            yield lambda numbers: play_on_host(hosts, loop, greedy, networks, key, numbers)
+        return
+    yield lambda numbers: play(loop, greedy, networks, key, jnp.asarray(numbers))
+
+
 @dataclass(frozen=True)
 class _Part:
     """What some of the episodes have come to; the example is the best one so far."""
@@ -344,13 +364,13 @@ class _Part:
     outcomes: Outcomes
     entities: Edges
     finest: Edges
-    example: Example
+    example: Example | None
 
 
 def _part(
     factors: Factors,
     reader: MajorityReader | None,
-    played: Played,
+    played: Played | HostPlayed,
     called: Bool[np.ndarray, "time agent episode dst src"] | None,
     first: int,
     number: int,
@@ -359,20 +379,22 @@ def _part(
     """The first `number` of these episodes, whose own numbers begin at `first`."""
     every = Outcomes.of(played)
     parts = (every.success, every.solvable, every.stages, every.length)
-    outcomes = Outcomes(*(part[:, :number] for part in parts))
+    outcomes = Outcomes(*(None if part is None else part[:, :number] for part in parts))  # type: ignore[arg-type]
     counts = np.asarray(played.counts)[:, :, :number]
-    truth = np.asarray(played.steps.graph)[:, :, :number]
+    graph = played.steps.graph
+    truth = None if graph is None else np.asarray(graph)[:, :, :number]
     own = None if called is None else called[:, :, :number]
     levels: tuple[Granularity, Granularity] = ("variable", "variable") if reader is None else reader.levels
     names = factors.source_names(levels[0])[:-1], factors.source_names(levels[1])
     coarse = None if own is None else _to_entities(factors, own, levels)
     whole = (factors.entity_names, factors.source_names("entity"))
-    fine_truth = np.asarray(factors.reduce_graph(truth, *levels))
+    fine_truth = None if truth is None else np.asarray(factors.reduce_graph(truth, *levels))
+    coarse_truth = None if truth is None else np.asarray(factors.reduce_graph(truth))
     return _Part(
         outcomes,
-        Edges.count(whole, counts, np.asarray(factors.reduce_graph(truth)), coarse),
+        Edges.count(whole, counts, coarse_truth, coarse),
         Edges.count(names, counts, fine_truth, own),
-        _better(best, outcomes, played, coarse, first),
+        _better(best, outcomes, played, coarse, first) if isinstance(played, Played) else None,
     )
 
 
@@ -435,7 +457,8 @@ def _joined(parts: list[Outcomes]) -> Outcomes:
     def join(name: str) -> np.ndarray:
         return np.concatenate([getattr(part, name) for part in parts], axis=1)
 
-    return Outcomes(join("success"), join("solvable"), join("stages"), join("length"))
+    solvable = None if parts[0].solvable is None else join("solvable")
+    return Outcomes(join("success"), solvable, join("stages"), join("length"))
 
 
 def _sum(parts: list[Edges]) -> Edges:

@@ -1,12 +1,14 @@
 """Algorithm 1: act, pay, learn to act, learn the world. One compiled program, with seeds as a leading axis.
 
 An iteration is a rollout of all environments of all seeds, the bonus for its steps, the policy's update, and the
-bonus's own. Worlds are stepped with seeds and environments as one axis, so that layouts are drawn only in steps in
-which some episode ends; everything else is vmapped over seeds. What happens in an iteration depends on the state, the
-seed and the number of the iteration alone.
+bonus's own. It is split where it meets the world: `roll` takes the rollout, `digest` does the rest, and does not care
+where a rollout comes from: environments of others are rolled on the host (`elden.training.collecting`). Our worlds are
+stepped with seeds and environments as one axis, so that layouts are drawn only in steps in which some episode ends;
+everything else is vmapped over seeds. What happens in an iteration depends on the state, the seed and the number of the
+iteration alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import jax
@@ -18,6 +20,7 @@ from elden.agents.gae import advantages
 from elden.agents.ppo import ActorCritic, Experience, Ppo, PpoConfig, PpoState
 from elden.bonuses import Bonus, Space, Steps, make_bonus
 from elden.factors import Discrete
+from elden.hosts.world import HostWorld
 from elden.pytree import pytree
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.scale import Scale
@@ -33,15 +36,16 @@ class LoopState(Generic[BonusState]):
     """Everything that a training is, between two iterations.
 
     Attributes:
-        worlds: Where the environments are, those of one seed after those of the one before.
-        solvable: Whether the task could be solved from the layout that each episode began with.
+        worlds: Where the environments are, those of one seed after those of the one before; None where they are on the
+            host.
+        solvable: Whether the task could be solved from the layout that each episode began with; None likewise.
         policy: The agents.
         bonus: The bonuses' states.
         scale: What bonuses are divided by.
     """
 
-    worlds: WorldState
-    solvable: Bool[Array, " world"]
+    worlds: WorldState | None
+    solvable: Bool[Array, " world"] | None
     policy: PpoState
     bonus: BonusState
     scale: Scale
@@ -60,7 +64,7 @@ class Rollout:
         terminated: Whether the step ended the task.
         success: Whether the task has been solved in the episode.
         stages: Which stages have been reached in the episode.
-        solvable: Whether the task could be solved in the episode.
+        solvable: Whether the task could be solved in the episode; None where nobody knows.
     """
 
     steps: Steps
@@ -70,7 +74,7 @@ class Rollout:
     terminated: Bool[Array, "*seed time env"]
     success: Bool[Array, "*seed time env"]
     stages: Bool[Array, "*seed time env stage"]
-    solvable: Bool[Array, "*seed time env"]
+    solvable: Bool[Array, "*seed time env"] | None
 
 
 _Tree = TypeVar("_Tree")
@@ -85,17 +89,29 @@ def _where(condition: Bool[Array, ""], one: _Tree, other: _Tree) -> _Tree:
 _Carry: TypeAlias = tuple[WorldState, Bool[Array, " world"]]
 
 
+def _solvable(
+    world: World, states: WorldState, begun: Bool[Array, " world"], known: Bool[Array, " world"]
+) -> Bool[Array, " world"]:
+    """Whether the task can be solved in each episode; looked at anew only where one has begun."""
+
+    def look(known: Bool[Array, " world"]) -> Bool[Array, " world"]:
+        return jnp.where(begun, jax.vmap(world.solvable)(states), known)
+
+    solvable: Bool[Array, " world"] = jax.lax.cond(jnp.any(begun), look, lambda known: known, known)
+    return solvable
+
+
 @dataclass(frozen=True)
 class Loop(Generic[BonusState]):
     """The training of agents in one world with one bonus. Frozen and hashable."""
 
-    world: World
+    world: World | HostWorld
     bonus: Bonus[BonusState]
     ppo: PpoConfig
     config: LoopConfig
 
     @classmethod
-    def of(cls, world: World, config: TrainingConfig) -> "Loop[Any]":
+    def of(cls, world: World | HostWorld, config: TrainingConfig) -> "Loop[Any]":
         """The loop of a training."""
         space = Space(world.factors, Discrete(world.num_actions))
         return cls(world, make_bonus(config.bonus_name, space, config.bonus), config.ppo, config.loop)
@@ -112,11 +128,11 @@ class Loop(Generic[BonusState]):
 
     def init(self, keys: Key[Array, " seed"]) -> LoopState[BonusState]:
         """Untrained agents at the beginning of episodes."""
-        loop = self.config
+        loop, world = self.config, self.world
 
-        def one(key: Key[Array, ""]) -> tuple[WorldState, PpoState, BonusState, Scale]:
+        def one(key: Key[Array, ""]) -> tuple[WorldState | None, PpoState, BonusState, Scale]:
             world_key, policy_key, bonus_key = jax.random.split(key, 3)
-            worlds = self.world.reset_many(world_key, loop.num_envs)
+            worlds = world.reset_many(world_key, loop.num_envs) if isinstance(world, World) else None
             return (
                 worlds,
                 self.agent.init(policy_key),
@@ -125,18 +141,40 @@ class Loop(Generic[BonusState]):
             )
 
         worlds, policy, bonus, scale = jax.vmap(one)(keys)
-        flat: WorldState = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), worlds)
-        return LoopState(flat, jax.vmap(self.world.solvable)(flat), policy, bonus, scale)
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), worlds)
+        solvable = jax.vmap(world.solvable)(flat) if isinstance(world, World) else None
+        return LoopState(flat, solvable, policy, bonus, scale)
 
     def iterate(
         self, state: LoopState[BonusState], keys: Key[Array, " seed"], iteration: Int[Array, ""]
     ) -> tuple[LoopState[BonusState], Metrics]:
         """One iteration of all seeds; metrics have a number for each seed."""
+        parts = self.keys_of(keys, iteration)
+        worlds, solvable, rollout = self.roll(state, parts[:, 0], self.warm(iteration))
+        after, metrics = self.digest(state, parts, iteration, rollout)
+        return replace(after, worlds=worlds, solvable=solvable), metrics
+
+    def keys_of(self, keys: Key[Array, " seed"], iteration: Int[Array, ""]) -> Key[Array, "seed 3"]:
+        """The keys of an iteration: of its rollout, of the policy's learning and of the bonus's."""
         keys = jax.vmap(lambda key: jax.random.fold_in(key, iteration + 1))(keys)
-        parts = jax.vmap(lambda key: jax.random.split(key, 3))(keys)
-        loop = self.config
-        warm = iteration >= loop.warmup_iterations
-        worlds, solvable, rollout = self.roll(state, parts[:, 0], warm)
+        return jax.vmap(lambda key: jax.random.split(key, 3))(keys)
+
+    def warm(self, iteration: Int[Array, ""]) -> Bool[Array, ""]:
+        """Whether the policy acts and learns already, and bonuses are paid."""
+        return iteration >= self.config.warmup_iterations
+
+    def digest(
+        self, state: LoopState[BonusState], parts: Key[Array, "seed 3"], iteration: Int[Array, ""], rollout: Rollout
+    ) -> tuple[LoopState[BonusState], Metrics]:
+        """Pay for a rollout, and learn from it; where the worlds are stays as it was.
+
+        Args:
+            state: The state that the rollout began with.
+            parts: The keys of the iteration.
+            iteration: Its number.
+            rollout: What the environments did.
+        """
+        keys, warm = parts[:, 0], self.warm(iteration)
         paid_bonus, paid_scale, scaled, paid = self.pay(state.bonus, state.scale, rollout.steps)
         # Before that nothing is paid: no item counts as paid, and no reward as one that others are compared with.
         bonus, scale, scaled = _where(
@@ -153,7 +191,7 @@ class Loop(Generic[BonusState]):
         bonus, bonus_metrics = self._taught(bonus, parts[:, 2], rollout.steps, warm)
         metrics = {**jax.vmap(self._told)(rollout), **paid, **policy_metrics, **bonus_metrics}
         metrics["bonus/scaled"] = jnp.mean(scaled, axis=(1, 2))
-        return LoopState(worlds, solvable, policy, bonus, scale), metrics
+        return replace(state, policy=policy, bonus=bonus, scale=scale), metrics
 
     def pay(
         self, bonus: BonusState, scale: Scale, steps: Steps
@@ -205,26 +243,26 @@ class Loop(Generic[BonusState]):
         self, state: LoopState[BonusState], keys: Key[Array, " seed"], warm: Bool[Array, ""]
     ) -> tuple[WorldState, Bool[Array, " world"], Rollout]:
         """A rollout of all seeds."""
-        loop, seeds = self.config, keys.shape[0]
+        loop, seeds, world = self.config, keys.shape[0], self.world
+        if not isinstance(world, World) or state.worlds is None or state.solvable is None:
+            raise TypeError(f"{world.name} is rolled on the host, by HostCollector")
 
         def apart(leaf: Shaped[Array, "world ..."]) -> Shaped[Array, "seed env ..."]:
             return leaf.reshape(seeds, loop.num_envs, *leaf.shape[1:])
 
         def step(carry: _Carry, time: Int[Array, ""]) -> tuple[_Carry, Rollout]:
             worlds, solvable = carry
-            now = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, time), 4))(keys)
-            obs = apart(jax.vmap(self.world.observe)(worlds))
-            elapsed = apart(jax.vmap(self.world.elapsed_fraction)(worlds))
-            action, log_prob = jax.vmap(self._act, in_axes=(0, 0, 0, None))(
-                state.policy.network, now[:, :2], self.inputs(obs, elapsed), warm
-            )
+            now = self.keys_at(keys, time)
+            obs = apart(jax.vmap(world.observe)(worlds))
+            elapsed = apart(jax.vmap(world.elapsed_fraction)(worlds))
+            action, log_prob = self.act(state.policy.network, now[:, :2], obs, elapsed, warm)
             step_keys, reset_keys = (
                 jax.vmap(jax.random.split, in_axes=(0, None))(now[:, i], loop.num_envs).reshape(-1) for i in (2, 3)
             )
-            after, transition = self.world.step_each(step_keys, reset_keys, worlds, action.reshape(-1))
+            after, transition = world.step_each(step_keys, reset_keys, worlds, action.reshape(-1))
             done = transition.done
-            following = self._solvable(after, done, solvable)
-            length = jnp.float32(self.world.max_steps)
+            following = _solvable(world, after, done, solvable)
+            length = jnp.float32(world.max_steps)
             taken = Rollout(
                 steps=Steps(*map(apart, (transition.obs, transition.action, transition.next_obs, done))),
                 elapsed=jnp.stack([elapsed, elapsed + 1.0 / length], axis=-1),
@@ -241,16 +279,23 @@ class Loop(Generic[BonusState]):
         by_seed: Rollout = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), rollout)
         return *carry, by_seed
 
-    def _solvable(
-        self, worlds: WorldState, begun: Bool[Array, " world"], known: Bool[Array, " world"]
-    ) -> Bool[Array, " world"]:
-        """Whether the task can be solved in each episode; looked at anew only where one has begun."""
+    def keys_at(self, keys: Key[Array, " seed"], time: Int[Array, ""]) -> Key[Array, "seed 4"]:
+        """The keys of one step of a rollout: two for the action, one for the step, one for the next episode."""
+        return jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, time), 4))(keys)
 
-        def look(known: Bool[Array, " world"]) -> Bool[Array, " world"]:
-            return jnp.where(begun, jax.vmap(self.world.solvable)(worlds), known)
-
-        solvable: Bool[Array, " world"] = jax.lax.cond(jnp.any(begun), look, lambda known: known, known)
-        return solvable
+    def act(
+        self,
+        networks: ActorCritic,
+        keys: Key[Array, "seed 2"],
+        obs: Num[Array, "seed env width"],
+        elapsed: Float[Array, "seed env"],
+        warm: Bool[Array, ""],
+    ) -> tuple[Int[Array, "seed env"], Float[Array, "seed env"]]:
+        """What all agents do, and the logarithms of their probabilities."""
+        acted: tuple[Int[Array, "seed env"], Float[Array, "seed env"]] = jax.vmap(self._act, in_axes=(0, 0, 0, None))(
+            networks, keys, self.inputs(obs, elapsed), warm
+        )
+        return acted
 
     def _act(
         self,
@@ -309,11 +354,16 @@ class Loop(Generic[BonusState]):
             return jnp.mean(what.astype(jnp.float32), where=among)
 
         reached = jnp.mean(rollout.stages.astype(jnp.float32), axis=-1)
+        known: Metrics = {}
+        if solvable is not None:
+            known = {
+                "episode/success_solvable": rate(rollout.success, done & solvable),
+                "episode/solvable": rate(solvable, done),
+            }
         metrics = {
             "episode/count": jnp.sum(done, dtype=jnp.float32),
             "episode/success": rate(rollout.success, done),
-            "episode/success_solvable": rate(rollout.success, done & solvable),
-            "episode/solvable": rate(solvable, done),
+            **known,
             "episode/normalized_stage": rate(reached, done),
             "episode/reward": jnp.sum(rollout.reward) / jnp.maximum(jnp.sum(done, dtype=jnp.float32), 1.0),
         }

@@ -71,12 +71,15 @@ def _plus(world: str) -> TrainingConfig:
     network = NetworkConfig(children="entity", features=(32, 32), mlp=(32, 32), heads=2)
     bonus = BonusConfig(
         ensemble=EnsembleConfig(network=network, train=train, capacity=500_000, updates=64, chunk=1024),
-        gate=GateConfig("information"),
+        gate=GateConfig("surprise"),
         once=True,
         automatic_threshold=True,
     )
     ppo = PpoConfig(learning_rate=1e-3, minibatch_size=1600)
-    loop = LoopConfig(steps=3_840_000) if world == "minecraft" else LoopConfig()
+    steps = {"minecraft": 3_840_000, "kitchen": 1_280_000}
+    loop = LoopConfig(steps=steps.get(world, LoopConfig.steps))
+    if world == "kitchen":  # nothing to mix where values are continuous; what is rarely seen is learnt from more often
+        bonus = replace(bonus, ensemble=replace(bonus.ensemble, train=replace(train, mixup=0.0, priority=0.5)))
     if world == "thawing":
         bonus = replace(bonus, ensemble=replace(bonus.ensemble, updates=8, capacity=100_000, chunk=512))
         ppo = replace(ppo, minibatch_size=160)

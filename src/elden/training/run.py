@@ -2,12 +2,13 @@
 
 Everything that an iteration does depends on its number, the seed and the state before it. So a training that was
 stopped or killed, and then goes on from the last state that was kept, makes the same numbers as one that was never
-interrupted.
+interrupted. Environments of others are the exception: where they are cannot be kept, so their episodes begin anew.
 """
 
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +24,9 @@ from elden.data.folder import RunFolder, RunFolderError, read_config
 from elden.data.plain import from_plain
 from elden.data.slots import Kept, Slots
 from elden.dynamics.runs import Deadline, OutOfTimeError
+from elden.hosts.world import PREFIX, HostConfig, HostWorld
 from elden.provenance import provenance
+from elden.training.collecting import HostProgram
 from elden.training.config import TrainingConfig
 from elden.training.loop import Loop, LoopState, Metrics
 from elden.worlds.base import World
@@ -35,7 +38,7 @@ Told: TypeAlias = dict[str, list[float]]
 Progress: TypeAlias = Callable[[int, int, Told], None]
 """Called with the iterations done and to be done, and the metrics of the last one."""
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 """Changes when the same settings and seed no longer give the same training."""
 
 _MAY_BE_MISSING = ("episode/", "stage/", "graph/")
@@ -70,7 +73,7 @@ class Training:
 
     def __init__(
         self,
-        world: World,
+        world: World | HostWorld,
         config: TrainingConfig,
         folder: Path,
         *,
@@ -99,6 +102,10 @@ class Training:
         """
         if chunk < 1 or keep < 1:
             raise ValueError(f"chunk={chunk}, keep={keep} given; both must be 1 or more")
+        if isinstance(world, HostWorld) and chunk > 1:
+            raise ValueError(
+                f"chunk={chunk} given; {world.name} is stepped on the host, so every rollout returns there"
+            )
         self.world, self.config, self.chunk = world, config, chunk
         self.loop: Loop[Any] = Loop.of(world, config)
         identity = self.identity(world, config)
@@ -125,21 +132,26 @@ class Training:
             raise RunFolderError(f"{folder} was made by another version of elden, whose states this one cannot read")
         try:
             world, settings = config["world"], from_plain(TrainingConfig, config["training"])
-            return cls(make(world["name"], **world["options"]), settings, folder, **options)
+            return cls(world_of_card(world), settings, folder, **options)
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, RunFolderError):
                 raise
             raise RunFolderError(f"{folder} holds no training that can go on: {error}") from None
 
     @staticmethod
-    def identity(world: World, config: TrainingConfig) -> dict[str, object]:
+    def identity(world: World | HostWorld, config: TrainingConfig) -> dict[str, object]:
         """Everything that decides what a training comes to, as its folder has it."""
-        return {"world": world_card(world), "training": config, "version": STATE_VERSION}
+        return {"world": card_of_world(world), "training": config, "version": STATE_VERSION}
 
     @property
     def finished(self) -> bool:
         """Whether the results are there."""
         return self.folder.finished
+
+    @property
+    def begins_episodes_anew(self) -> bool:
+        """Whether a state is kept from which the training can go on only with new episodes."""
+        return isinstance(self.world, HostWorld) and any(self.folder.checkpoints.glob("[0-9]*"))
 
     @property
     def keys(self) -> Key[Array, " seed"]:
@@ -152,6 +164,7 @@ class Training:
         Raises:
             OutOfTimeError: The deadline has passed; the state is kept.
             NotFiniteError: A number is not finite; the state before it was is kept.
+            EnvironmentFailedError: An environment of somebody else's failed; the state before is kept.
             RunFolderError: Another process is training in the folder.
         """
         with self.folder.locked():
@@ -159,12 +172,21 @@ class Training:
 
     def _run(self) -> LoopState[Any]:
         state, iteration, clock = self._begin()
+        with self._programs(iteration) as program_of:
+            state, clock = self._turn(program_of, state, iteration, clock)
+        self.folder.write_summary(self._summary(clock))
+        return state
+
+    def _turn(
+        self, program_of: "_ProgramOf", state: LoopState[Any], iteration: int, clock: Clock
+    ) -> tuple[LoopState[Any], Clock]:
+        """All iterations that are left."""
         keys, total = self.keys, self.config.loop.iterations
         kept, saved = iteration, time.monotonic()
         try:
             while iteration < total:
                 number = min(self.chunk, total - iteration)
-                program, compile_s = _program(self.loop, number, self.config.seeds).ready(state, keys)
+                program, compile_s = program_of(number).ready(state, keys)
                 began = time.perf_counter()
                 after, metrics = program(state, keys, jnp.int32(iteration))
                 told = list(_by_iteration(metrics))
@@ -184,8 +206,19 @@ class Training:
             if iteration > kept:
                 self._save(iteration, state, clock)
             self.folder.close()
-        self.folder.write_summary(self._summary(clock))
-        return state
+        return state, clock
+
+    @contextmanager
+    def _programs(self, iteration: int) -> "Iterator[_ProgramOf]":
+        """What makes some iterations, from this one on; environments on the host are closed at the end."""
+        if not isinstance(self.world, HostWorld) or iteration >= self.config.loop.iterations:
+            yield lambda number: _program(self.loop, number, self.config.seeds)
+            return
+        program = HostProgram(self.loop, self.config, iteration)
+        try:
+            yield lambda number: program
+        finally:
+            program.close()
 
     def kept(self) -> Kept[LoopState[Any]] | None:
         """The newest whole state on disk, under its number of iterations; None where nothing was kept yet."""
@@ -263,6 +296,25 @@ def _by_iteration(metrics: Mapping[str, Float[Array, "iteration seed"]]) -> Iter
 
 
 _Chunk: TypeAlias = Callable[[LoopState[Any], Key[Array, " seed"], Int[Array, ""]], tuple[LoopState[Any], Metrics]]
+
+
+_ProgramOf: TypeAlias = "Callable[[int], _Program | HostProgram]"
+
+
+def card_of_world(world: World | HostWorld) -> dict[str, object]:
+    """What `world_of_card` needs to make the world again."""
+    return world.config.card() if isinstance(world, HostWorld) else world_card(world)
+
+
+def world_of_card(card: Mapping[str, Any]) -> World | HostWorld:
+    """The world that a training is in.
+
+    Raises:
+        ValueError: It cannot be made.
+    """
+    if str(card["name"]).startswith(PREFIX):
+        return HostWorld.look(HostConfig.from_card(card["name"], card["options"]))
+    return make(card["name"], **card["options"])
 
 
 class _Program:

@@ -45,10 +45,10 @@ def bonus_curves(lines: Sequence[Line], title: str) -> "matplotlib.figure.Figure
     worlds = list(dict.fromkeys(line.world for line in lines))
     names = list(dict.fromkeys(line.contender for line in lines))
     colors = style.bonus_colors(names)
-    columns = min(len(names), 3 * len(worlds))
-    legend = 0.15 + 0.22 * math.ceil(len(names) / columns)
+    width = 0.5 + 4.2 * len(worlds)
+    columns, legend = _legend_shape(names, width)
     height = 3.73 + legend
-    figure = style.new_figure(0.5 + 4.2 * len(worlds), height)
+    figure = style.new_figure(width, height)
     figure.set_layout_engine("constrained", rect=(0, legend / height, 1, 1 - (legend + 0.53) / height))
     panels = figure.subplots(1, len(worlds), squeeze=False)[0]
     for axes, world in zip(panels, worlds, strict=True):
@@ -91,9 +91,11 @@ def stage_bars(
     names = list(dict.fromkeys(name for _, name in rates))
     colors = style.bonus_colors(names)
     most = max(len(stages) for stages in rates.values())
-    figure = style.new_figure(1.0 + max(5.0, 0.24 * most * len(names)), 0.9 + 2.5 * len(worlds))
-    height = figure.get_size_inches()[1]
-    figure.set_layout_engine("constrained", rect=(0, 0.4 / height, 1, 1 - 1.0 / height))
+    width = 1.0 + max(5.0, 0.24 * most * len(names))
+    columns, legend = _legend_shape(names, width)
+    height = 0.5 + legend + 2.5 * len(worlds)
+    figure = style.new_figure(width, height)
+    figure.set_layout_engine("constrained", rect=(0, legend / height, 1, 1 - (legend + 0.6) / height))
     panels = figure.subplots(len(worlds), 1, squeeze=False)[:, 0]
     for axes, world in zip(panels, worlds, strict=True):
         here = {name: stages for (place, name), stages in rates.items() if place == world}
@@ -103,7 +105,7 @@ def stage_bars(
     from matplotlib.patches import Patch
 
     handles = [Patch(color=colors[name]) for name in names]
-    figure.legend(handles, names, loc="lower center", ncols=len(names))
+    figure.legend(handles, names, loc="lower center", ncols=columns)
     return figure
 
 
@@ -126,6 +128,13 @@ def _bars(
     axes.set_ylim(0, 1.03)
     axes.set_ylabel("share of episodes")
     axes.grid(axis="y")
+
+
+def _legend_shape(names: Sequence[str], width: float) -> tuple[int, float]:
+    """Columns of a legend of these names in a figure of this width, and the legend's height, both sizes in inches."""
+    widest = 0.75 + 0.08 * max(len(name) for name in names)
+    columns = max(1, min(len(names), int(width / widest)))
+    return columns, 0.15 + 0.22 * math.ceil(len(names) / columns)
 
 
 def _dash(names: Sequence[str], name: str) -> object:

@@ -144,6 +144,11 @@ class _Face:
         """Names of the stages, in order."""
         return self.world.stage_names
 
+    @property
+    def max_steps(self) -> int:
+        """Length of an episode."""
+        return self.world.max_steps
+
     def _identity(self, *batch: int) -> Bool[np.ndarray, "*batch dst src"]:
         n = self.world.factors.num_variables
         return np.broadcast_to(np.eye(n, n + 1, dtype=bool), (*batch, n, n + 1)).copy()

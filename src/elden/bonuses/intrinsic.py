@@ -1,0 +1,326 @@
+"""A bonus in somebody else's loop: numpy in, numpy out, whatever the agent is made with."""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Num
+
+from elden.bonuses.base import AnyBonus, Space, Steps
+from elden.bonuses.model_based import ModelState, forget_episodes
+from elden.bonuses.reading import MajorityReader, models_of, reader_of
+from elden.bonuses.registry import BonusConfig, make_bonus
+from elden.data.plain import from_plain, plain
+from elden.data.slots import from_arrays, to_arrays
+from elden.data.store import (
+    DamagedDataError,
+    factors_from_json,
+    factors_to_json,
+    kind_from_json,
+    kind_to_json,
+    read_arrays,
+    write_arrays,
+)
+from elden.factors import Continuous, Discrete, Factors, Kind, SampleLike
+from elden.hosts.world import factors_of
+
+VERSION = 1
+"""Of what `save` writes."""
+
+_WHAT = "elden.IntrinsicReward"
+
+if TYPE_CHECKING:
+    AnySpace: TypeAlias = gymnasium.Space[Any]
+    AnyEnv: TypeAlias = gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any]
+else:
+    AnySpace = gymnasium.Space
+    AnyEnv = gymnasium.Env | gymnasium.vector.VectorEnv
+
+Given: TypeAlias = np.ndarray | np.generic | int | bool
+"""Actions, or ends of episodes: an array, or one of them."""
+
+Observations: TypeAlias = np.ndarray | SampleLike
+"""Observations of a Gymnasium Dict space, or flat ones as `Factors` lays them out."""
+
+
+class IntrinsicReward:
+    """A bonus that is given steps and says what they are worth.
+
+        bonus = IntrinsicReward.for_env(envs, "elden")
+        reward = bonus.reward(obs, action, next_obs, done)
+        metrics = bonus.update(obs, action, next_obs)
+
+    Steps are those of one environment (no batch axes, where `num_envs` is 1), of all environments at a time (`[env]`),
+    or of a rollout (`[time, env]`). `next_obs` is the true observation after the step: where a vector environment has
+    begun the next episode in the same step, that is `info["final_obs"]`.
+
+    The same calls with the same seed give the same numbers.
+    """
+
+    def __init__(
+        self,
+        observations: Factors | AnySpace,
+        actions: Kind | AnySpace | int,
+        name: str = "elden",
+        config: BonusConfig | None = None,
+        *,
+        num_envs: int = 1,
+        seed: int = 0,
+    ) -> None:
+        """Make a bonus that has seen nothing.
+
+        Args:
+            observations: What observations are made of, or the Gymnasium Dict space that they come from.
+            actions: How many actions there are, what kind they are, or their Gymnasium space (Discrete, or a Box with
+                one axis).
+            name: Which bonus: see `elden.bonuses.BONUSES`.
+            config: Its settings.
+            num_envs: How many environments there are.
+            seed: Decides all chance.
+
+        Raises:
+            ValueError: There is no such bonus, a setting is impossible, or a space has no factors.
+        """
+        if num_envs < 1:
+            raise ValueError(f"num_envs={num_envs} given; at least 1 is needed")
+        if not 0 <= seed < 2**31:
+            raise ValueError(f"seed={seed} given; it must lie between 0 and 2**31 - 1")
+        factors = observations if isinstance(observations, Factors) else Factors.from_space(observations)
+        kind, self.first_action = _kind(actions)
+        self.space = Space(factors, kind)
+        self.name, self.config = name, config or BonusConfig()
+        self.num_envs, self.seed, self.updates = num_envs, seed, 0
+        self.bonus: AnyBonus = make_bonus(name, self.space, self.config)
+        self.state: Any = _init(self.bonus)(jax.random.key(seed), num_envs)
+
+    @classmethod
+    def for_env(
+        cls, env: AnyEnv, name: str = "elden", config: BonusConfig | None = None, *, seed: int = 0
+    ) -> "IntrinsicReward":
+        """The bonus for a Gymnasium environment or a vector of them, with the names that it has for its variables."""
+        if isinstance(env, gymnasium.vector.VectorEnv):
+            known = getattr(env.unwrapped, "factors", None)
+            observations = known if isinstance(known, Factors) else env.single_observation_space
+            return cls(observations, env.single_action_space, name, config, num_envs=env.num_envs, seed=seed)
+        return cls(factors_of(env), env.action_space, name, config, seed=seed)
+
+    @property
+    def factors(self) -> Factors:
+        """What an observation is made of."""
+        return self.space.factors
+
+    def reward(
+        self,
+        obs: Observations,
+        action: Given,
+        next_obs: Observations,
+        done: Given | None = None,
+    ) -> Float[np.ndarray, "*batch"]:
+        """What steps are worth, with what has been learnt so far.
+
+        Args:
+            obs: Observations before the steps.
+            action: What was done.
+            next_obs: The true observations after the steps.
+            done: Whether a step was the last one of its episode. Needed where things are paid once in an episode.
+
+        Raises:
+            ValueError: Shapes or values are not those of the spaces.
+        """
+        if done is None and self.config.once:
+            raise ValueError(
+                "once=True pays once in an episode, so reward needs to be told when episodes end: give done"
+            )
+        steps, batch = self._steps(obs, action, next_obs, done)
+        self.state, rewards, _ = _reward(self.bonus)(self.state, steps)
+        found = np.asarray(rewards).reshape(batch)
+        if not np.isfinite(found).all():
+            raise ArithmeticError(f"the bonus {self.name!r} is not finite: {found}")
+        return found
+
+    def update(
+        self, obs: Observations, action: Given, next_obs: Observations, done: Given | None = None
+    ) -> dict[str, float]:
+        """Learn from steps, and from those before that are kept; gives metrics back.
+
+        Arguments are those of `reward`. How much is learnt in one call does not depend on the number of steps: see the
+        settings `ensemble.updates` and `fit.updates`.
+        """
+        steps, _ = self._steps(obs, action, next_obs, done)
+        key = jax.random.fold_in(jax.random.key(self.seed), self.updates + 1)
+        self.state, metrics = _update(self.bonus)(self.state, key, steps)
+        self.updates += 1
+        return {name: float(value) for name, value in metrics.items()}
+
+    def begin_episodes(self) -> None:
+        """Say that all environments have been reset: nothing has been paid in their episodes."""
+        self.state = forget_episodes(self.state)
+
+    def local_graph(
+        self, obs: Observations, action: Given, next_obs: Observations
+    ) -> Bool[np.ndarray, "*batch dst src"]:
+        """Which edges most models of the bonus see in steps; destinations and sources are `graph_names`.
+
+        Raises:
+            ValueError: The bonus has no models that can be read.
+        """
+        reader, state = self._reader()
+        steps, batch = self._steps(obs, action, next_obs, None)
+        graphs = np.asarray(_graphs(reader)(state, steps))
+        return graphs.reshape(*batch, *graphs.shape[1:])
+
+    @property
+    def graph_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the destinations and of the sources of local graphs, the action being the last source."""
+        dst, src = self._reader()[0].levels
+        return self.factors.source_names(dst)[:-1], self.factors.source_names(src)
+
+    def _reader(self) -> tuple[MajorityReader, ModelState]:
+        found = models_of(self.bonus, self.state)
+        reader = None if found is None else reader_of(found[0], self.config.detector)
+        if found is None or reader is None:
+            raise ValueError(f"the bonus {self.name!r} has no models whose graphs can be read")
+        return reader, found[1]
+
+    def save(self, folder: Path | str) -> None:
+        """Write everything into a folder: arrays and a JSON card with checksums. An earlier one there is replaced.
+
+        Raises:
+            ValueError: The folder holds something else.
+        """
+        card = {
+            "what": _WHAT,
+            "version": VERSION,
+            "bonus": self.name,
+            "config": plain(self.config),
+            "factors": factors_to_json(self.factors),
+            "action": kind_to_json(self.space.action),
+            "first_action": self.first_action,
+            "num_envs": self.num_envs,
+            "seed": self.seed,
+            "updates": self.updates,
+        }
+        write_arrays(Path(folder), to_arrays(self.state), card)
+
+    @classmethod
+    def load(cls, folder: Path | str) -> "IntrinsicReward":
+        """What `save` has written; later rewards are those that the saved one would give.
+
+        Raises:
+            DamagedDataError: It is not whole, or of another version.
+        """
+        arrays, card = read_arrays(Path(folder))
+        if card.get("what") != _WHAT or card.get("version") != VERSION:
+            raise DamagedDataError(f"{folder} does not hold an {_WHAT} of version {VERSION}")
+        known: Mapping[str, Any] = card
+        try:
+            made = cls(
+                factors_from_json(known["factors"]),
+                kind_from_json(known["action"]),
+                known["bonus"],
+                from_plain(BonusConfig, known["config"]),
+                num_envs=known["num_envs"],
+                seed=known["seed"],
+            )
+            made.first_action, made.updates = int(known["first_action"]), int(known["updates"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedDataError(f"{folder} cannot be read: {error}") from None
+        made.state = from_arrays(arrays, made.state)
+        return made
+
+    def _steps(
+        self,
+        obs: Observations,
+        action: Given,
+        next_obs: Observations,
+        done: Given | None,
+    ) -> tuple[Steps, tuple[int, ...]]:
+        """The steps with axes for time and environments, and the batch axes that they came with."""
+        actions, batch = self._actions(action)
+        if batch[-1:] != (self.num_envs,) and not (batch == () and self.num_envs == 1):
+            raise ValueError(
+                f"action of shape {np.shape(action)} given; {self.num_envs} environments have actions of shape"
+                f" [env={self.num_envs}] or [time, env={self.num_envs}], then the action's own axes"
+            )
+        flat = (self._flat("obs", obs, batch), actions, self._flat("next_obs", next_obs, batch))
+        ends = np.zeros(batch, np.bool_) if done is None else np.asarray(done)
+        if ends.shape != batch or ends.dtype != np.bool_:
+            raise ValueError(f"done is {ends.dtype} of shape {ends.shape}; expected is bool of shape {batch}")
+        lead = (*(1,) * (2 - len(batch)), *batch)
+        parts = (jnp.asarray(part.reshape(*lead, *part.shape[len(batch) :])) for part in (*flat, ends))
+        return Steps(*parts), batch
+
+    def _actions(self, action: Given) -> tuple[Num[np.ndarray, "..."], tuple[int, ...]]:
+        """Actions, checked, and their batch axes."""
+        given, kind = np.asarray(action), self.space.action
+        if isinstance(kind, Continuous):
+            if given.ndim < 1 or given.shape[-1] != kind.size or given.ndim > 3 or given.dtype.kind not in "iuf":
+                raise ValueError(f"action is {given.dtype} of shape {given.shape}; expected are {kind.size} numbers")
+            if not np.isfinite(given).all():
+                raise ValueError("action is not finite")
+            return given.astype(np.float32), given.shape[:-1]
+        if given.dtype.kind not in "iu" or given.ndim > 2:
+            raise ValueError(f"action is {given.dtype} of shape {given.shape}; expected are integers")
+        index = np.asarray(given.astype(np.int64) - self.first_action)
+        if np.any((index < 0) | (index >= kind.n)):
+            allowed = f"{self.first_action} to {self.first_action + kind.n - 1}"
+            raise ValueError(f"action {given[(index < 0) | (index >= kind.n)].flat[0]} given; it takes {allowed}")
+        return index.astype(np.int32), given.shape
+
+    def _flat(self, what: str, given: Observations, batch: tuple[int, ...]) -> Num[np.ndarray, "*batch width"]:
+        """Observations as factors lay them out, checked."""
+        try:
+            if isinstance(given, Mapping):
+                return self.factors.checked(self.factors.from_space_sample(given, batch))
+            flat = np.asarray(given)
+            if flat.shape != (*batch, self.factors.width) or flat.dtype.kind not in "biuf":
+                raise ValueError(
+                    f"expected numbers of shape {(*batch, self.factors.width)}, got {flat.dtype} {flat.shape}"
+                )
+            return self.factors.checked(flat.astype(self.factors.dtype))
+        except ValueError as error:
+            raise ValueError(f"{what}: {error}") from None
+
+
+def _kind(actions: Kind | AnySpace | int) -> tuple[Kind, int]:
+    """What an action is, and what the first of discrete ones is called."""
+    if isinstance(actions, Discrete | Continuous):
+        return actions, 0
+    if isinstance(actions, gymnasium.spaces.Discrete):
+        return Discrete(int(actions.n)), int(actions.start)
+    if isinstance(actions, gymnasium.spaces.Box) and len(actions.shape) == 1:
+        return Continuous(actions.shape[0]), 0
+    if isinstance(actions, int | np.integer):
+        return Discrete(int(actions)), 0
+    raise ValueError(f"actions={actions} given; they are a number of actions, a Discrete space, or a Box with one axis")
+
+
+# Compiled functions are shared by all bonuses that are equal.
+
+
+@lru_cache(maxsize=16)
+def _init(bonus: AnyBonus) -> Callable[..., Any]:
+    return jax.jit(bonus.init, static_argnums=1)
+
+
+@lru_cache(maxsize=16)
+def _reward(bonus: AnyBonus) -> Callable[..., Any]:
+    return jax.jit(bonus.reward)
+
+
+@lru_cache(maxsize=16)
+def _update(bonus: AnyBonus) -> Callable[..., Any]:
+    return jax.jit(bonus.update)
+
+
+@lru_cache(maxsize=16)
+def _graphs(reader: MajorityReader) -> Callable[..., Any]:
+    def read(state: ModelState, steps: Steps) -> Bool[Array, "step dst src"]:
+        return reader.graphs(state, steps.transitions())
+
+    return jax.jit(read)

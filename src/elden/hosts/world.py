@@ -1,0 +1,221 @@
+"""What an environment of somebody else's is made of, read off its Gymnasium spaces."""
+
+import contextlib
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from jaxtyping import Num
+
+from elden.factors import Factors
+from elden.hosts.worker import AnyEnv, EnvMaker, Option, told
+
+PREFIX = "gym:"
+"""What the name of a world begins with that is somebody else's environment."""
+
+
+class HostWorldError(ValueError):
+    """An environment cannot be trained on; the message says why, and how to mend it."""
+
+
+@dataclass(frozen=True)
+class HostConfig:
+    """An environment of somebody else's, and how it is stepped."""
+
+    id: str
+    """The environment, as gymnasium.make takes it: namespace/Name-v0, or module:Name-v0 to import a module before."""
+    env_options: tuple[str, ...] = ()
+    """What the environment is made with, each as name=value; values are JSON, or else words."""
+    max_steps: int | None = None
+    """Steps after which episodes are cut off. Needed where the environment does not say how long they are."""
+    processes: bool = True
+    """Step every environment in a process of its own; otherwise all of them one after the other in this one."""
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            raise HostWorldError("id='' given; it is what gymnasium.make takes, such as elden/Chain-v0")
+        if self.max_steps is not None and self.max_steps < 1:
+            raise HostWorldError(f"max_steps={self.max_steps} given; an episode has at least 1 step")
+        _ = self.options
+
+    @property
+    def name(self) -> str:
+        """What the world is called."""
+        return PREFIX + self.id
+
+    @property
+    def options(self) -> tuple[tuple[str, Option], ...]:
+        """What the environment is made with."""
+        return tuple(map(_option, self.env_options))
+
+    def maker(self, number: int, graphs: bool = False) -> EnvMaker:
+        """What makes one of several environments."""
+        return EnvMaker(self.id, self.options, self.max_steps, number, graphs, os.getpid())
+
+    def card(self) -> dict[str, object]:
+        """What `HostConfig.from_card` needs."""
+        return {"name": self.name, "options": {name: value for name, value in asdict(self).items() if name != "id"}}
+
+    @classmethod
+    def from_card(cls, name: str, options: Mapping[str, object]) -> "HostConfig":
+        """As it was."""
+        lists = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+        return cls(name.removeprefix(PREFIX), **lists)  # type: ignore[arg-type]
+
+
+def _option(word: str) -> tuple[str, Option]:
+    name, equals, value = word.partition("=")
+    if not name.isidentifier() or not equals:
+        raise HostWorldError(f"env_options={word!r} given; each is written name=value")
+    try:
+        read = json.loads(value)
+    except ValueError:
+        return name, value
+    if not isinstance(read, bool | int | float | str | None):
+        raise HostWorldError(f"env_options={word!r} given; a value is a number, a word, true, false or null")
+    return name, read
+
+
+@dataclass(frozen=True)
+class HostWorld:
+    """An environment of somebody else's, as a training sees it. Frozen and hashable.
+
+    Attributes:
+        config: The environment, and how it is stepped.
+        factors: What an observation is made of.
+        num_actions: How many actions there are.
+        first_action: What the environment calls the first of them.
+        stage_names: Names of the stages; only success where the environment tells no stages.
+        max_steps: Steps of an episode at most.
+    """
+
+    config: HostConfig
+    factors: Factors
+    num_actions: int
+    first_action: int
+    stage_names: tuple[str, ...]
+    max_steps: int
+
+    @property
+    def name(self) -> str:
+        """What it is called: "gym:" and the environment's id."""
+        return self.config.name
+
+    @classmethod
+    def look(cls, config: HostConfig) -> "HostWorld":
+        """Make the environment once, see what it is made of, and close it.
+
+        Raises:
+            HostWorldError: It cannot be made, or not be trained on.
+        """
+        with _probe(config) as env:
+            factors = factors_of(env)
+            actions = env.action_space
+            if not isinstance(actions, gymnasium.spaces.Discrete):
+                raise HostWorldError(f"its actions are {actions}; agents learn to choose among Discrete ones")
+            obs, info = env.reset(seed=0)
+            flat(factors, obs, ())
+            return cls(
+                config=config,
+                factors=factors,
+                num_actions=int(actions.n),
+                first_action=int(actions.start),
+                stage_names=_stage_names(env, told(info).get("stages")),
+                max_steps=_horizon(env),
+            )
+
+
+@contextlib.contextmanager
+def _probe(config: HostConfig) -> Iterator[AnyEnv]:
+    """The environment, made to be looked at; whatever goes wrong is told with its name."""
+    _find_module(config.id)
+    how: dict[str, Any] = dict(config.options)
+    if config.max_steps is not None:
+        how["max_episode_steps"] = config.max_steps
+    try:
+        env = gymnasium.make(config.id, **how)
+    except Exception as error:
+        raise HostWorldError(f"{config.name} cannot be made: {type(error).__name__}: {error}") from error
+    try:
+        yield env
+    except Exception as error:
+        raise HostWorldError(f"{config.name} cannot be trained on: {error}") from error
+    finally:
+        env.close()
+
+
+def _find_module(env_id: str) -> None:
+    """Let a module in the working directory be found, as `python -m` does."""
+    module = env_id.partition(":")[0] if ":" in env_id else ""
+    here = os.getcwd()
+    if module and here not in sys.path and importlib.util.find_spec(module.partition(".")[0]) is None:
+        sys.path.insert(0, here)
+
+
+def factors_of(env: AnyEnv) -> Factors:
+    """What the observations of an environment are made of.
+
+    Names of variables are those of `env.unwrapped.factors` or of `env.unwrapped.variable_names` ("fish.frozen", in
+    graph order), where there are such; else components are numbered.
+
+    Raises:
+        ValueError: Observations are not made of entities, or their names do not fit them.
+    """
+    known = getattr(env.unwrapped, "factors", None)
+    if isinstance(known, Factors):
+        return known
+    names = getattr(env.unwrapped, "variable_names", None)
+    return Factors.from_space(env.observation_space, None if names is None else _by_entity(names))
+
+
+def _by_entity(names: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        entity, dot, variable = name.partition(".")
+        if not dot:
+            raise ValueError(f"variable_names has {name!r}; a name is written entity.variable")
+        found.setdefault(entity, []).append(variable)
+    return found
+
+
+def _stage_names(env: AnyEnv, stages: np.ndarray | None) -> tuple[str, ...]:
+    names = getattr(env.unwrapped, "stage_names", None)
+    if stages is None:
+        return ("success",)
+    found = tuple(map(str, names)) if names is not None else tuple(f"stage {i + 1}" for i in range(stages.size))
+    if len(found) != stages.size:
+        raise ValueError(f"its info tells {stages.size} stages, but stage_names has {len(found)}: {', '.join(found)}")
+    return found
+
+
+def _horizon(env: AnyEnv) -> int:
+    """The least of what the environment, its world and Gymnasium's own limit say of the length of an episode."""
+    raw, spec = env.unwrapped, env.spec
+    said = [
+        None if spec is None else spec.max_episode_steps,
+        getattr(raw, "max_steps", None),
+        getattr(raw, "horizon", None),
+        getattr(getattr(raw, "world", None), "max_steps", None),
+    ]
+    known = [int(length) for length in said if isinstance(length, int | np.integer) and length > 0]
+    if not known:
+        raise ValueError(
+            "it does not say how long episodes are (max_episode_steps where it is registered, or an attribute"
+            " max_steps); give max_steps=N to cut them off after N steps"
+        )
+    return min(known)
+
+
+def flat(factors: Factors, sample: Mapping[str, object], batch: tuple[int, ...]) -> Num[np.ndarray, "*batch width"]:
+    """Observations as `factors` lays them out, checked: finite, and discrete values among those there are.
+
+    Raises:
+        ValueError: They are not; the message names the variable.
+    """
+    return factors.checked(factors.from_space_sample(sample, batch))  # type: ignore[arg-type]

@@ -1,0 +1,228 @@
+"""Rollouts of environments that are stepped on the host, and iterations made of them.
+
+Agents act in one compiled program for each step of all environments of all seeds; the rollout is then digested by the
+same program as that of our own worlds. Nothing on a device waits for an environment, so nothing can lock up between
+the two. Where the environments are is not in a training's state: one that is taken up again begins new episodes.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key, Num, Shaped
+
+from elden.agents.ppo import ActorCritic
+from elden.ahead import compile_ahead
+from elden.bonuses import Steps
+from elden.bonuses.model_based import forget_episodes
+from elden.hosts.vector import Hosts, env_seeds
+from elden.hosts.world import HostWorld
+from elden.training.config import TrainingConfig
+from elden.training.loop import Loop, LoopState, Metrics, Rollout
+
+_Act: TypeAlias = Callable[..., tuple[Int[Array, "seed env"], Float[Array, "seed env"]]]
+_Digest: TypeAlias = Callable[..., tuple[LoopState[Any], Metrics]]
+
+
+class HostCollector:
+    """Takes rollouts of all environments of all seeds, those of one seed after those of the one before."""
+
+    def __init__(self, loop: Loop[Any], seeds: Sequence[int], start: int) -> None:
+        """Begin episodes.
+
+        Args:
+            loop: The training's loop.
+            seeds: The agents' seeds.
+            start: The iteration that comes first. All chances of environments come from it and the seeds.
+
+        Raises:
+            EnvironmentFailedError: An environment cannot be made or begun.
+        """
+        if not isinstance(loop.world, HostWorld):
+            raise TypeError(f"{loop.world.name} is a world of its own, which is not stepped on the host")
+        self.loop, self.seeds = loop, len(seeds)
+        self.world, envs = loop.world, loop.config.num_envs
+        self.hosts = Hosts(self.world, self.seeds * envs)
+        try:
+            obs = self.hosts.reset([each for seed in seeds for each in env_seeds(seed, start, envs)])
+        except BaseException:
+            self.close()
+            raise
+        self.obs, self.elapsed = obs, np.zeros(len(obs), np.int32)
+
+    def close(self) -> None:
+        """End the environments' processes."""
+        self.hosts.close()
+
+    def _apart(self, flat: Shaped[np.ndarray, "world ..."]) -> Shaped[np.ndarray, "seed env ..."]:
+        return flat.reshape(self.seeds, -1, *flat.shape[1:])
+
+    @property
+    def now(self) -> tuple[Num[np.ndarray, "seed env width"], Float[np.ndarray, "seed env"]]:
+        """What is observed, and how much of each episode is over."""
+        elapsed = self.elapsed.astype(np.float32) / np.float32(self.world.max_steps)
+        return self._apart(self.obs), self._apart(elapsed)
+
+    def collect(self, act: _Act, networks: ActorCritic, keys: Key[Array, " seed"], warm: Bool[Array, ""]) -> Rollout:
+        """A rollout of all seeds.
+
+        Args:
+            act: What agents do: of networks, keys, the step, observations, how much is over, and whether it is warm.
+            networks: The agents.
+            keys: The rollout's keys.
+            warm: Whether agents act, or chance.
+        """
+        taken = [self._step(act, networks, keys, time, warm) for time in range(self.loop.config.rollout)]
+        parts = {name: jnp.asarray(np.stack([step[name] for step in taken], axis=1)) for name in taken[0]}
+        steps = Steps(*(parts.pop(name) for name in ("obs", "action", "next_obs", "done")))
+        return Rollout(steps=steps, solvable=None, **parts)
+
+    def _step(
+        self, act: _Act, networks: ActorCritic, keys: Key[Array, " seed"], time: int, warm: Bool[Array, ""]
+    ) -> dict[str, Shaped[np.ndarray, "seed env ..."]]:
+        """One step of all environments, as parts of a rollout."""
+        obs, elapsed = self.now
+        action, log_prob = map(np.asarray, act(networks, keys, jnp.int32(time), obs, elapsed, warm))
+        step = self.hosts.step(action.reshape(-1))
+        self.obs, self.elapsed = step.following, np.where(step.done, 0, self.elapsed + 1)
+        ended = step.terminated | (step.done & self.loop.config.horizon_ends)
+        after = elapsed + np.float32(1.0 / self.world.max_steps)
+        told = {
+            "next_obs": step.next_obs,
+            "done": step.done,
+            "reward": step.reward,
+            "terminated": ended,
+            "success": step.success,
+            "stages": step.stages,
+        }
+        return {
+            "obs": obs,
+            "action": action,
+            "log_prob": log_prob,
+            "elapsed": np.stack([elapsed, after], axis=-1),
+            **{name: self._apart(part) for name, part in told.items()},
+        }
+
+
+class HostProgram:
+    """Iterations whose rollouts come from the host."""
+
+    def __init__(self, loop: Loop[Any], config: TrainingConfig, start: int) -> None:
+        """Open the environments.
+
+        Args:
+            loop: The training's loop.
+            config: Its settings.
+            start: The iteration that comes first.
+        """
+        self.loop, self.start = loop, start
+        self.programs = _programs(loop, config.seeds)
+        self.collector = HostCollector(loop, config.all_seeds, start)
+
+    def close(self) -> None:
+        """End the environments' processes."""
+        self.collector.close()
+
+    def ready(self, state: LoopState[Any], keys: Key[Array, " seed"]) -> tuple[Callable[..., Any], float]:
+        """What takes an iteration, and the time that it took to compile where it had not been yet."""
+        return self._advance, self.programs.compile(state, keys, *self.collector.now)
+
+    def _advance(
+        self, state: LoopState[Any], keys: Key[Array, " seed"], iteration: Int[Array, ""]
+    ) -> tuple[LoopState[Any], Metrics]:
+        """One iteration; metrics have an axis for iterations before that of seeds."""
+        if int(iteration) == self.start:
+            state = begun_anew(state)
+        parts = self.loop.keys_of(keys, iteration)
+        warm = self.loop.warm(iteration)
+        rollout = self.collector.collect(self.programs.act, state.policy.network, parts[:, 0], warm)
+        state, metrics = self.programs.digest(state, parts, iteration, rollout)
+        return state, {name: values[None] for name, values in metrics.items()}
+
+
+class _Programs:
+    """The two programs of an iteration whose rollout comes from the host."""
+
+    def __init__(self, loop: Loop[Any]) -> None:
+        self.loop, self.compiled = loop, False
+        self.act: _Act = self._act
+        self.digest: _Digest = loop.digest
+
+    def compile(
+        self,
+        state: LoopState[Any],
+        keys: Key[Array, " seed"],
+        obs: Num[np.ndarray, "seed env width"],
+        elapsed: Float[np.ndarray, "seed env"],
+    ) -> float:
+        """Compile them for arguments like these where they have not been yet; the seconds that it took."""
+        if self.compiled:
+            return 0.0
+        zero, warm = jnp.int32(0), jnp.asarray(False)
+        self.act, act_s = compile_ahead(self._act, (state.policy.network, keys, zero, obs, elapsed, warm))
+        parts = self.loop.keys_of(keys, zero)
+        self.digest, digest_s = compile_ahead(self.loop.digest, (state, parts, zero, self._example(obs)))
+        self.compiled = True
+        return act_s + digest_s
+
+    def _act(
+        self,
+        networks: ActorCritic,
+        keys: Key[Array, " seed"],
+        time: Int[Array, ""],
+        obs: Num[Array, "seed env width"],
+        elapsed: Float[Array, "seed env"],
+        warm: Bool[Array, ""],
+    ) -> tuple[Int[Array, "seed env"], Float[Array, "seed env"]]:
+        return self.loop.act(networks, self.loop.keys_at(keys, time)[:, :2], obs, elapsed, warm)
+
+    def _example(self, obs: Num[np.ndarray, "seed env width"]) -> Rollout:
+        """A rollout of zeros."""
+        (seeds, envs, _), time = obs.shape, self.loop.config.rollout
+        shape = (seeds, time, envs)
+
+        def zeros(dtype: Any, *more: int) -> Shaped[Array, "seed time env ..."]:
+            return jnp.zeros((*shape, *more), dtype)
+
+        seen = zeros(obs.dtype, obs.shape[-1])
+        return Rollout(
+            steps=Steps(seen, zeros(jnp.int32), seen, zeros(jnp.bool_)),
+            elapsed=zeros(jnp.float32, 2),
+            log_prob=zeros(jnp.float32),
+            reward=zeros(jnp.float32),
+            terminated=zeros(jnp.bool_),
+            success=zeros(jnp.bool_),
+            stages=zeros(jnp.bool_, len(self.loop.world.stage_names)),
+            solvable=None,
+        )
+
+
+@lru_cache(maxsize=8)
+def _programs(loop: Loop[Any], seeds: int) -> _Programs:
+    """What has been compiled so far for a loop."""
+    return _Programs(loop)
+
+
+def on_host(config: TrainingConfig) -> TrainingConfig:
+    """The settings with few environments, each being slow and a process, and updates as in the smallest of our worlds.
+
+    Args:
+        config: Settings for our own worlds.
+    """
+    ensemble = replace(config.bonus.ensemble, updates=8, capacity=100_000, chunk=512)
+    return replace(
+        config,
+        bonus=replace(config.bonus, ensemble=ensemble),
+        ppo=replace(config.ppo, minibatch_size=160),
+        loop=replace(config.loop, num_envs=8, rollout=160, steps=128_000, warmup_steps=1_280),
+        seeds=1,
+    )
+
+
+def begun_anew(state: LoopState[Any]) -> LoopState[Any]:
+    """The state with all episodes at their beginning: nothing paid in them, no reward summed up."""
+    running = jnp.zeros_like(state.scale.running)
+    return replace(state, bonus=forget_episodes(state.bonus), scale=replace(state.scale, running=running))
