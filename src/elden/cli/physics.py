@@ -23,7 +23,6 @@ from elden.training.evaluation import EvaluationConfig
 from elden.training.run import Training, card_of_world
 from elden.training.transfer import EpisodeOutcome, evaluate_elsewhere, outcomes_of, play_episode, policy_of
 from elden.worlds.base import World, WorldState
-from elden.worlds.kitchen import Kitchen
 from elden.worlds.kitchen_robosuite import KitchenRobosuiteEnv, RobosuiteMissingError
 from elden.worlds.pictures import write_gif
 
@@ -40,7 +39,7 @@ def kitchen_with_physics(world: World | HostWorld, render_mode: str | None = Non
     Raises:
         UsageError: There is none, or robosuite is not there.
     """
-    if not isinstance(world, Kitchen):
+    if isinstance(world, HostWorld) or world.name != "kitchen":
         raise UsageError(f"--physics is for kitchen, the twin of a robot simulation; {world.name} has no physics")
     options = {name: getattr(world, name) for name in world.option_names() if name not in _MADE_UP}
     try:
