@@ -52,6 +52,7 @@ def test_in_its_own_world_an_agent_does_what_it_does_there(training: Training, g
         np.testing.assert_array_equal(getattr(found, part), getattr(expected, part), err_msg=part)
 
 
+@pytest.mark.slow
 def test_actions_are_those_of_the_compiled_evaluation(training: Training) -> None:
     config = EvaluationConfig(episodes=1, seed=4)
     example = evaluate(training, config).example
