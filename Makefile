@@ -53,7 +53,7 @@ $(ROBO_READY): requirements.lock requirements-robosuite.lock pyproject.toml
 	$(ROBO)/python -m elden.worlds.kitchen_robosuite
 	@touch $@
 
-robosuite: $(ROBO_READY)  ## make .venv-robosuite: the kitchen with physics (1.5 GB), and try it
+robosuite: $(ROBO_READY)  ## make .venv-robosuite: the kitchen with physics (1.9 GB), and try it
 	@echo "ready: $(ROBO)/elden, $(ROBO)/python"
 
 test-robosuite: $(ROBO_READY)  ## the tests of the kitchen with physics (minutes)

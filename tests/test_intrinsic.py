@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +74,11 @@ def test_the_count_of_states_is_known() -> None:
 def test_rewards_are_those_of_the_bonus_itself() -> None:
     face = IntrinsicReward(FACTORS, 3, "curiosity", SMALL, num_envs=2, seed=5)
     bonus = make_bonus("curiosity", Space(FACTORS, Discrete(3)), SMALL)
-    state = intrinsic._init(bonus)(jax.random.key(5), 2)
+    first, later = (jax.random.fold_in(jax.random.fold_in(jax.random.key(5), use), 0) for use in (0, 1))
+    state = intrinsic._init(bonus)(first, 2)
     obs, action, after = (jnp.asarray(part, jnp.int32) for part in steps())
     same = Steps(obs, action, after, jnp.zeros((4, 2), jnp.bool_))
-    state, _ = intrinsic._update(bonus)(state, jax.random.fold_in(jax.random.key(5), 1), same)
+    state, _ = intrinsic._update(bonus)(state, later, same)
     face.update(*steps())
     wanted = intrinsic._reward(bonus)(state, same)[1]
     found = face.reward(*steps())
@@ -84,10 +86,10 @@ def test_rewards_are_those_of_the_bonus_itself() -> None:
     assert found.std() > 0
     np.testing.assert_array_equal(found, wanted)
     # One step of all environments, as a Gymnasium sample or flat, is the first row of the rollout.
-    first = [part[0] for part in steps()]
-    np.testing.assert_allclose(face.reward(*first), found[0], rtol=1e-4, atol=1e-7)
-    named: list[Any] = [FACTORS.to_space_sample(first[0]), first[1], FACTORS.to_space_sample(first[2])]
-    np.testing.assert_array_equal(face.reward(*named), face.reward(*first))
+    row = [part[0] for part in steps()]
+    np.testing.assert_allclose(face.reward(*row), found[0], rtol=1e-4, atol=1e-7)
+    named: list[Any] = [FACTORS.to_space_sample(row[0]), row[1], FACTORS.to_space_sample(row[2])]
+    np.testing.assert_array_equal(face.reward(*named), face.reward(*row))
     with pytest.raises(ValueError, match="no models whose graphs"):
         IntrinsicReward(FACTORS, 3, "rnd", SMALL, num_envs=2).local_graph(*steps())
 
@@ -140,7 +142,7 @@ def test_actions_may_be_vectors_and_spaces_be_given_as_they_are() -> None:
     bonus = IntrinsicReward(space, gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32), "icm", SMALL)
     assert bonus.space.action == Continuous(3)
     sample = {"arm": np.array([0.5, -0.5], np.float32)}
-    assert bonus.reward(sample, np.zeros(3), sample) > 0
+    assert bonus.reward(sample, np.ones(3), {"arm": np.array([-0.5, 0.3], np.float32)}) > 0
     with pytest.raises(ValueError, match=r"expected are 3 numbers"):
         bonus.reward(sample, np.zeros(2), sample)
     with pytest.raises(ValueError, match=r"next_obs: arm\.0 is observed as nan; it must be a finite number"):
@@ -151,6 +153,8 @@ def test_names_are_those_of_the_environment() -> None:
     env = gymnasium.make(CORRIDOR)
     bonus = IntrinsicReward.for_env(env, "state-count")
     assert bonus.factors.variable_names == env.unwrapped.variable_names  # type: ignore[attr-defined]
+    vector = gymnasium.vector.SyncVectorEnv([partial(gymnasium.make, CORRIDOR)] * 2)
+    assert IntrinsicReward.for_env(vector, "state-count").factors == bonus.factors
     obs, _ = env.reset(seed=0)
     after = env.step(3)[0]
     assert bonus.reward(obs, 3, after) == 1.0
@@ -165,6 +169,9 @@ def test_names_are_those_of_the_environment() -> None:
         ({"next_obs": np.zeros((4, 3, 2), int)}, r"next_obs: expected numbers of shape \(4, 2, 2\)"),
         ({"obs": {"lamp": np.zeros((4, 2), int)}}, "obs: missing entity: 'walker'"),
         ({"obs": np.full((4, 2, 2), 2)}, r"obs: lamp\.on is observed as 2; it must be one of 0\.\.1"),
+        ({"obs": np.full((4, 2, 2), 0.7)}, r"obs: lamp\.on is observed as 0\.7; it must be one of 0\.\.1"),
+        ({"obs": np.full((4, 2, 2), 2**32)}, r"obs: lamp\.on is observed as 4294967296; it must be one of 0\.\.1"),
+        ({"obs": {"lamp": np.full((4, 2), 2**32), "walker": np.zeros((4, 2), int)}}, "4294967296 is too large"),
         ({"action": np.zeros((4, 3), int)}, r"action of shape \(4, 3\) given; 2 environments"),
         ({"action": 0}, r"action of shape \(\) given; 2 environments"),
         ({"action": np.zeros((4, 2))}, "action is float64 of shape"),

@@ -18,7 +18,7 @@ from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.evaluation import EvaluationConfig, evaluate
 from elden.training.run import Training
-from elden.training.transfer import evaluate_elsewhere, evaluate_policy, outcomes_of, play_episode, policy_of
+from elden.training.transfer import evaluate_elsewhere, evaluate_policy, outcomes_of, play_episode, policies_of
 from elden.worlds.gym import WorldEnv
 
 WORLD = elden.make("kitchen", max_steps=12)
@@ -36,10 +36,7 @@ def training(tmp_path_factory: pytest.TempPathFactory) -> Training:
     folder = tmp_path_factory.mktemp("transfer") / "run"
     with pytest.raises(OutOfTimeError):
         Training(WORLD, TINY, folder, deadline=Deadline.after(0)).run()
-    opened = Training.open(folder)
-    kept = opened.kept()
-    opened.kept = lambda: kept  # type: ignore[method-assign]
-    return opened
+    return Training.open(folder)
 
 
 @pytest.mark.parametrize("greedy", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -47,7 +44,9 @@ def test_in_its_own_world_an_agent_does_what_it_does_there(training: Training, g
     """Layouts, encoding of observations, elapsed time and draws must all be the same for this."""
     config = EvaluationConfig(episodes=3, greedy=greedy, seed=4)
     expected = evaluate(training, config).outcomes
-    found = outcomes_of(evaluate_elsewhere(training, WorldEnv("kitchen", max_steps=12), config, agents=2))
+    policies, taken = policies_of(training, 2, greedy)
+    assert taken == 24
+    found = outcomes_of(evaluate_elsewhere(policies, WorldEnv("kitchen", max_steps=12), config))
     for part in ("success", "stages", "length"):
         np.testing.assert_array_equal(getattr(found, part), getattr(expected, part), err_msg=part)
 
@@ -58,7 +57,7 @@ def test_actions_are_those_of_the_compiled_evaluation(training: Training) -> Non
     example = evaluate(training, config).example
     assert example is not None
     env, done = WorldEnv("kitchen", max_steps=12), []
-    policy = policy_of(training, example.agent)
+    policy = policies_of(training, 2)[0][example.agent]
 
     def noted(obs: Num[np.ndarray, " width"], elapsed: int, key: Key[Array, ""]) -> int:
         done.append(policy(obs, elapsed, key))
@@ -90,7 +89,7 @@ def test_an_episode_ends_with_success_and_counts_its_steps() -> None:
 
 def test_a_training_that_has_kept_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="has kept no state yet"):
-        policy_of(Training(WORLD, TINY, tmp_path / "run"), 0)
+        policies_of(Training(WORLD, TINY, tmp_path / "run"), 1)
 
 
 def test_physics_is_only_for_kitchen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,6 +102,14 @@ def test_without_robosuite_the_command_says_how_to_get_it(
     training: Training, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["evaluate", str(training.folder.path), "--physics", "--episodes", "1"]) == 2
+    for words, told in {
+        "--agents 1": "--agents 1 given, but it is read with --physics alone",
+        "--physics --agents 3": "--agents 3 given, but the training has 2",
+        "--physics --automatic-threshold": "--physics reads no graphs of models",
+    }.items():
+        capsys.readouterr()
+        assert main(["evaluate", str(training.folder.path), *words.split()]) == 2
+        assert told in capsys.readouterr().err
     assert "`make robosuite`" in capsys.readouterr().err
 
 

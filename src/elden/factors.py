@@ -315,7 +315,8 @@ class Factors:
             for k in map(self._kinds.__getitem__, owner)
         ]
         low, high = np.array(bounds).T
-        good = np.isfinite(obs) & (low <= obs) & (obs <= high)
+        whole = np.isinf(low) | (obs == np.round(obs))
+        good = np.isfinite(obs) & whole & (low <= obs) & (obs <= high)
         if not good.all():
             place = tuple(np.argwhere(~good)[0])
             kind = self._kinds[owner[place[-1]]]
@@ -460,7 +461,11 @@ class Factors:
         for shape in _batch_shapes(*leaves[0][1:]) if batch is None else [batch]:
             if all(shape in _batch_shapes(values, size) for _, values, size in leaves):
                 parts = [values.reshape(*shape, size) for _, values, size in leaves]
-                return np.concatenate(parts, axis=-1).astype(self.dtype)
+                flat = np.concatenate(parts, axis=-1)
+                cast = flat.astype(self.dtype)
+                if flat.dtype.kind in "iu" and not np.array_equal(cast, flat):
+                    raise ValueError(f"{flat[cast != flat].flat[0]} is too large for {self.dtype}")
+                return cast
         shapes = ", ".join(f"{name} {values.shape} for {size}" for name, values, size in leaves)
         raise ValueError(
             f"expected {'the same' if batch is None else batch} batch axes, then the components, got {shapes}"

@@ -40,7 +40,8 @@ def code_digest() -> str:
     """A short name for the code that runs: 12 hex digits of SHA-256 over the package's Python files and their paths.
 
     It tells results of one version from each other also where that code was never committed. For a checkout it is
-    `python -c "from elden.provenance import code_digest; print(code_digest())"`.
+    `python -c "from elden.provenance import code_digest; print(code_digest())"`. A process reads the files
+    once, when it first asks.
     """
     root = Path(__file__).parent
     digest = hashlib.sha256()

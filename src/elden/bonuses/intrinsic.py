@@ -9,7 +9,7 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Num
+from jaxtyping import Array, Bool, Float, Key, Num
 
 from elden.bonuses.base import AnyBonus, Space, Steps
 from elden.bonuses.model_based import ModelState, forget_episodes
@@ -27,7 +27,7 @@ from elden.data.store import (
     write_arrays,
 )
 from elden.factors import Continuous, Discrete, Factors, Kind, SampleLike
-from elden.hosts.world import factors_of
+from elden.hosts.world import factors_of, factors_of_vector
 
 VERSION = 1
 """Of what `save` writes."""
@@ -96,7 +96,7 @@ class IntrinsicReward:
         self.name, self.config = name, config or BonusConfig()
         self.num_envs, self.seed, self.updates = num_envs, seed, 0
         self.bonus: AnyBonus = make_bonus(name, self.space, self.config)
-        self.state: Any = _init(self.bonus)(jax.random.key(seed), num_envs)
+        self.state: Any = _init(self.bonus)(self._key(0, 0), num_envs)
 
     @classmethod
     def for_env(
@@ -104,9 +104,8 @@ class IntrinsicReward:
     ) -> "IntrinsicReward":
         """The bonus for a Gymnasium environment or a vector of them, with the names that it has for its variables."""
         if isinstance(env, gymnasium.vector.VectorEnv):
-            known = getattr(env.unwrapped, "factors", None)
-            observations = known if isinstance(known, Factors) else env.single_observation_space
-            return cls(observations, env.single_action_space, name, config, num_envs=env.num_envs, seed=seed)
+            factors = factors_of_vector(env)
+            return cls(factors, env.single_action_space, name, config, num_envs=env.num_envs, seed=seed)
         return cls(factors_of(env), env.action_space, name, config, seed=seed)
 
     @property
@@ -152,10 +151,12 @@ class IntrinsicReward:
         settings `ensemble.updates` and `fit.updates`.
         """
         steps, _ = self._steps(obs, action, next_obs, done)
-        key = jax.random.fold_in(jax.random.key(self.seed), self.updates + 1)
-        self.state, metrics = _update(self.bonus)(self.state, key, steps)
+        self.state, metrics = _update(self.bonus)(self.state, self._key(1, self.updates), steps)
         self.updates += 1
         return {name: float(value) for name, value in metrics.items()}
+
+    def _key(self, use: int, number: int) -> Key[Array, ""]:
+        return jax.random.fold_in(jax.random.fold_in(jax.random.key(self.seed), use), number)
 
     def begin_episodes(self) -> None:
         """Say that all environments have been reset: nothing has been paid in their episodes."""
@@ -282,7 +283,7 @@ class IntrinsicReward:
                 raise ValueError(
                     f"expected numbers of shape {(*batch, self.factors.width)}, got {flat.dtype} {flat.shape}"
                 )
-            return self.factors.checked(flat.astype(self.factors.dtype))
+            return self.factors.checked(flat).astype(self.factors.dtype)
         except ValueError as error:
             raise ValueError(f"{what}: {error}") from None
 

@@ -67,6 +67,10 @@ class Evaluate:
         """Check the values."""
         check_range("episodes", self.episodes, 1, 1_000_000)
         check_range("agents", self.agents, 0, 1_000_000)
+        if self.agents and not self.physics:
+            raise UsageError(f"--agents {self.agents} given, but it is read with --physics alone")
+        if self.automatic_threshold and self.physics:
+            raise UsageError("--automatic-threshold given, but --physics reads no graphs of models")
         check_seed(self.seed)
 
     def run(self, command_line: str) -> None:
@@ -79,8 +83,9 @@ class Evaluate:
         if self.physics:
             from elden.cli import physics
 
-            agents = min(self.agents or training.config.seeds, training.config.seeds)
-            physics.report(make_console(), training, config, agents, command_line)
+            if self.agents > training.config.seeds:
+                raise UsageError(f"--agents {self.agents} given, but the training has {training.config.seeds}")
+            physics.report(make_console(), training, config, self.agents or training.config.seeds, command_line)
             return
         try:
             report(make_console(), training, config, command_line)

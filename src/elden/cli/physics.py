@@ -1,6 +1,7 @@
 """The kitchen with physics on the command line: films of it, and trained agents in it."""
 
 from collections.abc import Callable
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from elden.hosts.world import HostWorld
 from elden.provenance import provenance
 from elden.training.evaluation import EvaluationConfig
 from elden.training.run import Training, card_of_world
-from elden.training.transfer import EpisodeOutcome, evaluate_elsewhere, outcomes_of, play_episode, policy_of
+from elden.training.transfer import EpisodeOutcome, Policy, evaluate_elsewhere, outcomes_of, play_episode, policies_of
 from elden.worlds.base import World, WorldState
 from elden.worlds.kitchen_robosuite import KitchenRobosuiteEnv, RobosuiteMissingError
 from elden.worlds.pictures import write_gif
@@ -106,15 +107,14 @@ def film_frames(world: World, episode: Episode, tile: int, fps: float) -> list[U
 def report(console: Console, training: Training, config: EvaluationConfig, agents: int, command_line: str) -> None:
     """Try the agents of a training with physics; results and a film go into the run folder."""
     folder = training.folder
-    env = kitchen_with_physics(training.world, "rgb_array")
-    with refusals(folder.path):
+    film = folder.media / FILM
+    with refusals(folder.path), closing(kitchen_with_physics(training.world, "rgb_array")) as env:
+        policies, steps = policies_of(training, agents, config.greedy)
         with study_progress(console) as tell:
-            found = evaluate_elsewhere(training, env, config, agents, tell)
-        write_json(folder.path / RESULTS, _card(training, config, found, command_line))
+            found = evaluate_elsewhere(policies, env, config, tell)
+        write_json(folder.path / RESULTS, _card(training, config, steps, found, command_line))
         agent, number = _example(found)
-        film = folder.media / FILM
-        _write_film(film, env, training, config, agent, number)
-    env.close()
+        _write_film(film, env, policies[agent], config, number)
     console.print(_table(training, config, found))
     console.print("\nLook at")
     what = "solved" if found[agent][number].success else "not solved"
@@ -125,25 +125,25 @@ def report(console: Console, training: Training, config: EvaluationConfig, agent
 
 def _example(found: list[list[EpisodeOutcome]]) -> tuple[int, int]:
     """Agent and number of the first episode that was solved, else of the first with most stages."""
-    worth = np.array([[10 * one.success + sum(one.stages) for one in row] for row in found]).T
+    worth = np.array([[100 if one.success else sum(one.stages) for one in row] for row in found]).T
     number, agent = np.unravel_index(int(np.argmax(worth)), worth.shape)
     return int(agent), int(number)
 
 
-def _write_film(
-    file: Path, env: KitchenRobosuiteEnv, training: Training, config: EvaluationConfig, agent: int, number: int
-) -> None:
+def _write_film(file: Path, env: KitchenRobosuiteEnv, policy: Policy, config: EvaluationConfig, number: int) -> None:
     """Play an episode once more, and film it: it goes as it went, for chance comes from its number alone."""
     recorder = Recorder(env)
-    policy = policy_of(training, agent, config.greedy)
     play_episode(env, policy, config.seed, number, recorder, longer=AFTER_SUCCESS)
     write_gif(file, film_frames(env.world, recorder.episode.filmed(), _TILE, _FPS), _FPS)
 
 
 def _card(
-    training: Training, config: EvaluationConfig, found: list[list[EpisodeOutcome]], command_line: str
+    training: Training,
+    config: EvaluationConfig,
+    steps_taken: int,
+    found: list[list[EpisodeOutcome]],
+    command_line: str,
 ) -> dict[str, Any]:
-    kept = training.kept()
     names, seeds, outcomes = training.world.stage_names, training.config.all_seeds, outcomes_of(found)
     rows = [
         {
@@ -160,7 +160,7 @@ def _card(
         "trained_in": card_of_world(training.world),
         "bonus": training.config.bonus_name,
         "finished": training.finished,
-        "env_steps": 0 if kept is None else kept.number * training.config.loop.steps_per_iteration,
+        "env_steps": steps_taken,
         "policy": config.policy,
         "seed": config.seed,
         "episodes": config.episodes,

@@ -59,7 +59,7 @@ class Hosts:
     """Environments that are stepped together. An episode that ends is followed by the next one in the same step.
 
     Success is what `info["success"]` (or "is_success") tells, once true for the rest of the episode. Where an
-    environment never tells it, an episode whose rewards add up to more than 0 counts as solved.
+    environment never tells it, an episode counts as solved as soon as its rewards add up to more than 0.
     """
 
     def __init__(self, world: HostWorld, number: int, graphs: bool = False) -> None:

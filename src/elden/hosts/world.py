@@ -174,6 +174,18 @@ def factors_of(env: AnyEnv) -> Factors:
     return Factors.from_space(env.observation_space, None if names is None else _by_entity(names))
 
 
+def factors_of_vector(env: "gymnasium.vector.VectorEnv[Any, Any, Any]") -> Factors:
+    """The same of each environment of a vector, which is asked for its names."""
+    known = getattr(env.unwrapped, "factors", None)
+    if isinstance(known, Factors):
+        return known
+    names: Sequence[str] | None = None
+    if isinstance(env.unwrapped, gymnasium.vector.SyncVectorEnv | gymnasium.vector.AsyncVectorEnv):
+        with contextlib.suppress(AttributeError):
+            names = env.unwrapped.get_attr("variable_names")[0]
+    return Factors.from_space(env.single_observation_space, None if names is None else _by_entity(names))
+
+
 def _by_entity(names: Sequence[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name in names:

@@ -28,7 +28,7 @@ COMPARED = ("elden", "disagreement", "curiosity", "cai", "none")
 SOLVED = 0.95
 """Success over solvable layouts from which on an agent has solved a world."""
 
-_FROM_SUMMARY = ("steps_per_s", "compile_s", "wall_s", "command", "device", "date")
+_FROM_SUMMARY = ("steps_per_s", "compile_s", "wall_s", "command", "code", "device", "date")
 _SUCCESS, _STAGES, _STAGE = "episode/success_solvable", "episode/normalized_stage", "stage/"
 
 

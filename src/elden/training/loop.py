@@ -131,7 +131,7 @@ class Loop(Generic[BonusState]):
         loop, world = self.config, self.world
 
         def one(key: Key[Array, ""]) -> tuple[WorldState | None, PpoState, BonusState, Scale]:
-            world_key, policy_key, bonus_key = jax.random.split(key, 3)
+            world_key, policy_key, bonus_key = jax.random.split(jax.random.split(key)[0], 3)
             worlds = world.reset_many(world_key, loop.num_envs) if isinstance(world, World) else None
             return (
                 worlds,
@@ -156,7 +156,7 @@ class Loop(Generic[BonusState]):
 
     def keys_of(self, keys: Key[Array, " seed"], iteration: Int[Array, ""]) -> Key[Array, "seed 3"]:
         """The keys of an iteration: of its rollout, of the policy's learning and of the bonus's."""
-        keys = jax.vmap(lambda key: jax.random.fold_in(key, iteration + 1))(keys)
+        keys = jax.vmap(lambda key: jax.random.fold_in(jax.random.split(key)[1], iteration))(keys)
         return jax.vmap(lambda key: jax.random.split(key, 3))(keys)
 
     def warm(self, iteration: Int[Array, ""]) -> Bool[Array, ""]:

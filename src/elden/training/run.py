@@ -25,7 +25,7 @@ from elden.data.plain import from_plain
 from elden.data.slots import Kept, Slots
 from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.hosts.world import PREFIX, HostConfig, HostWorld
-from elden.provenance import provenance
+from elden.provenance import code_digest, provenance
 from elden.training.collecting import HostProgram
 from elden.training.config import TrainingConfig
 from elden.training.loop import Loop, LoopState, Metrics
@@ -38,7 +38,7 @@ Told: TypeAlias = dict[str, list[float]]
 Progress: TypeAlias = Callable[[int, int, Told], None]
 """Called with the iterations done and to be done, and the metrics of the last one."""
 
-STATE_VERSION = 4
+STATE_VERSION = 5
 """Changes when the same settings and seed no longer give the same training."""
 
 _MAY_BE_MISSING = ("episode/", "stage/", "graph/")
@@ -106,6 +106,7 @@ class Training:
             raise ValueError(
                 f"chunk={chunk} given; {world.name} is stepped on the host, so every rollout returns there"
             )
+        code_digest()  # now: sources may be edited while a training runs
         self.world, self.config, self.chunk = world, config, chunk
         self.loop: Loop[Any] = Loop.of(world, config)
         identity = self.identity(world, config)

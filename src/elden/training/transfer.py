@@ -5,7 +5,7 @@ robosuite. Episodes have the layouts, and actions the draws, of `elden.training.
 compared pair by pair.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -103,13 +103,13 @@ def evaluate_policy(
     return played
 
 
-def policy_of(training: Training, agent: int, greedy: bool = False) -> Policy:
-    """What an agent of a training does, with the newest state that was kept.
+def policies_of(training: Training, agents: int, greedy: bool = False) -> tuple[list[Policy], int]:
+    """What the first agents of a training do, with the newest state that was kept; and the steps they had taken then.
 
     Args:
         training: The training.
-        agent: Which of its agents, counted from 0.
-        greedy: Whether it takes the most likely action instead of drawing one.
+        agents: How many of its agents.
+        greedy: Whether they take the most likely action instead of drawing one.
 
     Raises:
         RunFolderError: The training has not kept a state yet.
@@ -117,12 +117,14 @@ def policy_of(training: Training, agent: int, greedy: bool = False) -> Policy:
     kept = training.kept()
     if kept is None:
         raise RunFolderError(f"{training.folder.path} has kept no state yet; there is nothing to evaluate")
-    network: ActorCritic = jax.tree.map(lambda leaf: leaf[agent], kept.tree.policy.network)
+    networks: ActorCritic = kept.tree.policy.network
 
-    def policy(obs: Num[np.ndarray, " width"], elapsed: int, key: Key[Array, ""]) -> int:
+    def policy(agent: int, obs: Num[np.ndarray, " width"], elapsed: int, key: Key[Array, ""]) -> int:
+        network: ActorCritic = jax.tree.map(lambda leaf: leaf[agent], networks)
         return int(_act(training.loop, greedy, network, jnp.asarray(obs), jnp.int32(elapsed), key))
 
-    return policy
+    steps = kept.number * training.config.loop.steps_per_iteration
+    return [partial(policy, agent) for agent in range(agents)], steps
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -142,29 +144,24 @@ def _act(
 
 
 def evaluate_elsewhere(
-    training: Training, env: WorldEnv, config: EvaluationConfig, agents: int, progress: Progress | None = None
+    policies: Sequence[Policy], env: WorldEnv, config: EvaluationConfig, progress: Progress | None = None
 ) -> list[list[EpisodeOutcome]]:
-    """Play episodes with the first `agents` agents of a training in another environment.
+    """Play the same episodes with each of some policies.
 
     Args:
-        training: The training, finished or stopped.
-        env: Where agents are tried.
+        policies: What agents do.
+        env: Where they are tried.
         config: How; the threshold of graphs does not matter here.
-        agents: How many agents.
         progress: Told of what is done.
-
-    Raises:
-        RunFolderError: The training has not kept a state yet.
     """
     tell = progress or (lambda *_: None)
     found = []
-    for agent in range(agents):
+    for agent, policy in enumerate(policies):
         before = agent * config.episodes
 
         def count(done: int, before: int = before) -> None:
-            tell("playing", before + done, agents * config.episodes)
+            tell("playing", before + done, len(policies) * config.episodes)
 
-        policy = policy_of(training, agent, config.greedy)
         found.append(evaluate_policy(env, policy, config.episodes, config.seed, count))
     return found
 
