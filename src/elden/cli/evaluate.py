@@ -25,7 +25,7 @@ from elden.data.folder import write_csv, write_json
 from elden.hosts.worker import EnvironmentFailedError
 from elden.provenance import provenance
 from elden.training.edges import Edge
-from elden.training.evaluation import Evaluation, EvaluationConfig, Example, evaluate
+from elden.training.evaluation import Evaluation, EvaluationConfig, Example, Outcomes, evaluate
 from elden.training.run import Training, card_of_world
 from elden.worlds.base import World, WorldState
 from elden.worlds.pictures import write_gif
@@ -112,7 +112,10 @@ def report(console: Console, training: Training, config: EvaluationConfig, comma
         if found.example is not None and isinstance(training.world, World):
             _write_film(folder.media / "episode.gif", training.world, found, found.example)
         drawn = _write_curves(folder.media / "curves.png", training)
-    console.print(_rate_table(found))
+    title = (
+        f"{found.config.policy} policy after {found.env_steps:,} steps, {found.config.episodes} episodes of each agent"
+    )
+    console.print(rate_table(found.outcomes, found.seeds, found.stage_names, title))
     if found.entities.true is None and found.models is None:
         console.print("Neither the environment nor the bonus knows local graphs, so there are no edges to tell of.\n")
     else:
@@ -177,20 +180,17 @@ def _write_curves(file: Path, training: Training) -> bool:
     return True
 
 
-def _rate_table(found: Evaluation) -> Table:
+def rate_table(outcomes: Outcomes, seeds: Sequence[int], stage_names: tuple[str, ...], title: str) -> Table:
     """Each agent's rates in a column, and those of all together."""
-    title = (
-        f"{found.config.policy} policy after {found.env_steps:,} steps, {found.config.episodes} episodes of each agent"
-    )
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     table.add_column("")
-    shown = found.seeds[:_MOST_SEEDS]
-    columns: list[Mapping[str, Any]] = [found.rates(agent) for agent in range(len(shown))]
+    shown = seeds[:_MOST_SEEDS]
+    columns: list[Mapping[str, Any]] = [outcomes.rates(stage_names, agent) for agent in range(len(shown))]
     for seed in shown:
         table.add_column(f"seed {seed}", justify="right")
-    if len(found.seeds) > 1:
-        table.add_column(f"all {len(found.seeds)}", justify="right")
-        columns.append(found.rates())
+    if len(seeds) > 1:
+        table.add_column(f"all {len(seeds)}", justify="right")
+        columns.append(outcomes.rates(stage_names))
     rows = {
         "success": "success_rate",
         "success over solvable layouts": "success_rate_solvable",
@@ -199,7 +199,7 @@ def _rate_table(found: Evaluation) -> Table:
     }
     for name, key in rows.items():
         table.add_row(name, *(_share(column[key]) for column in columns))
-    for stage in found.stage_names:
+    for stage in stage_names:
         table.add_row(f"  {stage}", *(_share(column["stages"][stage]) for column in columns))
     for name, key in {"steps until solved or over": "mean_length", "steps until solved": "mean_length_solved"}.items():
         table.add_row(name, *("–" if column[key] is None else f"{column[key]:.1f}" for column in columns))

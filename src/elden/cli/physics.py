@@ -9,14 +9,13 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, UInt8
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from elden.cli import steps
 from elden.cli.detect import refusals, study_progress
 from elden.cli.episodes import AFTER_SUCCESS, Episode, graph_frames
 from elden.cli.errors import UsageError
+from elden.cli.evaluate import rate_table
 from elden.data.folder import write_json
 from elden.hosts.world import HostWorld
 from elden.provenance import provenance
@@ -115,11 +114,12 @@ def report(console: Console, training: Training, config: EvaluationConfig, agent
         write_json(folder.path / RESULTS, _card(training, config, steps, found, command_line))
         agent, number = _example(found)
         _write_film(film, env, policies[agent], config, number)
-    console.print(_table(training, config, found))
+    title = f"{config.policy} policy with physics, {config.episodes} episodes of each agent, no further training"
+    seeds = training.config.all_seeds[:agents]
+    console.print(rate_table(outcomes_of(found), seeds, training.world.stage_names, title))
     console.print("\nLook at")
     what = "solved" if found[agent][number].success else "not solved"
-    seed = training.config.all_seeds[agent]
-    console.print(f"  {film}   (episode {number} of seed {seed}, {what}, with its local graphs)")
+    console.print(f"  {film}   (episode {number} of seed {seeds[agent]}, {what}, with its local graphs)")
     console.print(f"  {folder.path / RESULTS}")
 
 
@@ -167,25 +167,3 @@ def _card(
         "seeds": rows,
         "together": outcomes.rates(names),
     }
-
-
-def _table(training: Training, config: EvaluationConfig, found: list[list[EpisodeOutcome]]) -> Table:
-    """Each agent's rates in a column, and those of all together."""
-    names, seeds, outcomes = training.world.stage_names, training.config.all_seeds, outcomes_of(found)
-    title = f"{config.policy} policy with physics, {config.episodes} episodes of each agent, no further training"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    table.add_column("")
-    columns: list[dict[str, Any]] = []
-    for agent in range(len(found)):
-        table.add_column(f"seed {seeds[agent]}", justify="right")
-        columns.append(outcomes.rates(names, agent))
-    if len(found) > 1:
-        table.add_column(f"all {len(found)}", justify="right")
-        columns.append(outcomes.rates(names))
-    for name, key in {"success": "success_rate", "stages reached": "normalized_stage"}.items():
-        table.add_row(name, *(f"{column[key]:.1%}" for column in columns))
-    for stage in names:
-        table.add_row(f"  {stage}", *(f"{column['stages'][stage]:.1%}" for column in columns))
-    for name, key in {"steps until solved or over": "mean_length", "steps until solved": "mean_length_solved"}.items():
-        table.add_row(name, *("–" if column[key] is None else f"{column[key]:.1f}" for column in columns))
-    return table

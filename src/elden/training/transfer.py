@@ -13,11 +13,12 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, Num
+from jaxtyping import Array, Int, Key, Num
 
 from elden.agents.ppo import ActorCritic
 from elden.data.folder import RunFolderError
 from elden.training.evaluation import EvaluationConfig, Outcomes, Progress, episode_keys
+from elden.training.host_play import choose
 from elden.training.loop import Loop
 from elden.training.run import Training
 from elden.worlds.gym import WorldEnv
@@ -120,8 +121,7 @@ def policies_of(training: Training, agents: int, greedy: bool = False) -> tuple[
     networks: ActorCritic = kept.tree.policy.network
 
     def policy(agent: int, obs: Num[np.ndarray, " width"], elapsed: int, key: Key[Array, ""]) -> int:
-        network: ActorCritic = jax.tree.map(lambda leaf: leaf[agent], networks)
-        return int(_act(training.loop, greedy, network, jnp.asarray(obs), jnp.int32(elapsed), key))
+        return int(_act(training.loop, greedy, networks, jnp.asarray(obs), jnp.int32(elapsed), key)[agent])
 
     steps = kept.number * training.config.loop.steps_per_iteration
     return [partial(policy, agent) for agent in range(agents)], steps
@@ -131,16 +131,15 @@ def policies_of(training: Training, agents: int, greedy: bool = False) -> tuple[
 def _act(
     loop: Loop[Any],
     greedy: bool,
-    network: ActorCritic,
+    networks: ActorCritic,
     obs: Num[Array, " width"],
     elapsed: Int[Array, ""],
     key: Key[Array, ""],
-) -> Int[Array, ""]:
-    """The same reading of an observation, and the same draw, as in training."""
-    fraction: Float[Array, ""] = elapsed.astype(jnp.float32) / loop.world.max_steps
-    said = network.numbers(loop.inputs(obs, fraction))
-    action: Int[Array, ""] = loop.agent.actions.mode(said) if greedy else loop.agent.actions.sample(key, said)
-    return action
+) -> Int[Array, " agent"]:
+    """The same reading of an observation, and the same draw, as in training; what each agent would do."""
+    alike = jnp.broadcast_to(obs, (networks.free.shape[0], 1, obs.shape[0]))
+    fraction = jnp.full(alike.shape[:2], elapsed.astype(jnp.float32) / loop.world.max_steps)
+    return choose(loop, greedy, networks, key[None], alike, fraction)[:, 0]
 
 
 def evaluate_elsewhere(
