@@ -286,6 +286,7 @@ def test_a_training_is_evaluated_from_the_command_line(stopped: Training, capsys
 
 
 @pytest.mark.usefixtures("few_at_a_time")
+@pytest.mark.slow
 def test_a_demo_trains_and_begins_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

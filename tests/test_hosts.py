@@ -339,6 +339,7 @@ def test_environments_that_cannot_come_to_life_leave_no_process() -> None:
 WORDS = ("--bonus", "none", "--seeds", "1", "--envs", "2", "--loop.rollout", "20", "--loop.warmup-steps", "0")
 
 
+@pytest.mark.slow
 def test_a_failure_on_the_command_line_is_told_and_what_was_done_is_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

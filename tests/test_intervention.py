@@ -369,6 +369,7 @@ def test_what_hardly_moves_has_a_yardstick_too() -> None:
     np.testing.assert_array_equal(change, np.broadcast_to(np.arange(500) % 5 == 0, (3, 500)))
 
 
+@pytest.mark.slow
 def test_the_own_past_of_a_continuous_variable_counts() -> None:
     """Of a perfect model of x' = x + 1 every detector that tries values, or takes derivatives, finds x ← x."""
     factors = Factors(tuple(Entity(name, (Variable("x", Continuous(1)),)) for name in ("one", "two")))

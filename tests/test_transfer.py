@@ -68,6 +68,7 @@ def test_actions_are_those_of_the_compiled_evaluation(training: Training) -> Non
     assert len(set(done)) > 1
 
 
+@pytest.mark.slow
 def test_an_episode_ends_with_success_and_counts_its_steps() -> None:
     env = WorldEnv("kitchen")
     scripted = jax.jit(env.world.scripted)
