@@ -26,6 +26,8 @@ from elden.bonuses import BonusConfig, EnsembleConfig, GateConfig, Steps
 from elden.bonuses.nothing import Nothing
 from elden.cli import main
 from elden.cli.arguments import parse
+from elden.cli.console import make_console
+from elden.cli.detect import stopping
 from elden.cli.options import options_of
 from elden.cli.train import Train
 from elden.data import slots
@@ -64,7 +66,8 @@ LOOP: Loop[Any] = Loop.of(WORLD, TINY)
 WORDS = (
     *("train", "thawing", "--max-steps", "5", "--seeds", "2", "--loop.num-envs", "4", "--loop.rollout", "6"),
     *("--steps", str(STEPS), "--loop.warmup-steps", "24", "--ppo.minibatch-size", "8", "--ppo.epochs", "2"),
-    *("--ppo.hidden", "8", "--ppo.learning-rate", "3e-4", "--bonus.gate.level", "0.001"),
+    *("--ppo.hidden", "8", "--ppo.learning-rate", "3e-4"),
+    *("--bonus.gate.kind", "information", "--bonus.gate.level", "0.001"),
     *("--bonus.no-automatic-threshold", "--bonus.threshold", "0.1"),
     *("--bonus.ensemble.members", "2", "--bonus.ensemble.capacity", "64", "--bonus.ensemble.updates", "2"),
     *("--bonus.ensemble.chunk", "16", "--bonus.ensemble.train.batch-size", "8"),
@@ -490,7 +493,7 @@ def test_presets_are_those_of_the_paper_and_ours() -> None:
     assert (paper.bonus.ensemble.members, paper.bonus.threshold, paper.bonus.gate.kind) == (5, 3e-4, "votes")
     assert training_preset("paper", "kitchen").bonus.ensemble.train.priority == 0.5
     plus = training_preset("plus", "carwash")
-    assert (plus.bonus.gate.kind, plus.bonus.once) == ("information", True)
+    assert (plus.bonus.gate.kind, plus.bonus.once) == ("surprise", True)
     # The bonuses of others have neither, and all else in common.
     other = training_preset("plus", "carwash", "curiosity")
     assert (other.bonus_name, other.bonus.gate.kind, other.bonus.once) == ("curiosity", "none", False)
@@ -510,3 +513,12 @@ def test_the_preset_plus_solves_thawing(tmp_path: Path) -> None:
     Training(elden.make("thawing"), config, tmp_path / "run").run()
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert min(seed["success_rate_solvable"] for seed in summary["seeds"]) >= 0.9
+
+
+def test_a_request_to_terminate_is_an_interruption(capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended, stopping(make_console(), "elden resume runs/some"):
+        signal.raise_signal(signal.SIGTERM)
+    assert ended.value.code == 130
+    assert "or `elden resume runs/some`, goes on" in " ".join(capsys.readouterr().out.split())
+    assert signal.getsignal(signal.SIGTERM) is before

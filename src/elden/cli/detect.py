@@ -1,6 +1,8 @@
 """`elden detect`: train detectors of local dependencies, and measure them on unseen episodes."""
 
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -138,16 +140,31 @@ def refusals(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def stopping(console: Console) -> Iterator[None]:
-    """Say what to do when the time limit is over, and end with an exit code of its own."""
+def stopping(console: Console, instead: str | None = None) -> Iterator[None]:
+    """Say what to do when the time limit is over, and end with an exit code of its own.
+
+    A request to terminate (SIGTERM) counts as an interruption.
+
+    Args:
+        console: Where to say it.
+        instead: Another command that goes on as well.
+    """
+    on = "the same command" if instead is None else f"the same command, or `{instead}`,"
+    before = signal.getsignal(signal.SIGTERM)
+    main_thread = threading.current_thread() is threading.main_thread()
+    if main_thread:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     except OutOfTimeError as stop:
-        console.print(f"{stop}; what was done is kept, and the same command goes on from there")
+        console.print(f"{stop}; what was done is kept, and {on} goes on from there", markup=False)
         raise SystemExit(STOPPED) from None
     except KeyboardInterrupt:
-        console.print("interrupted; the same command goes on from what was kept")
+        console.print(f"interrupted; {on} goes on from what was kept", markup=False)
         raise SystemExit(INTERRUPTED) from None
+    finally:
+        if main_thread:
+            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 @contextmanager

@@ -65,7 +65,8 @@ class TrainOptions:
     """Stop after so many seconds and keep the state, with exit code 75; the same command, or `elden resume`, then goes
     on."""
     save_every_s: float = 300.0
-    """Seconds between two states that are kept, in case the process is killed. Ctrl-C always keeps one."""
+    """Seconds between two states that are kept, in case the process is killed. Ctrl-C, or a request to
+    terminate, always keeps one."""
     chunk: int = 1
     """Rollouts between two returns to the host."""
     wandb: Annotated[str | None, shown_as("PROJECT", "none, or where the run is logged already")] = None
@@ -196,13 +197,19 @@ def train(training: Training, folder: Path) -> None:
     if training.finished:
         console.print(f"{folder} is finished; nothing is left to train")
     else:
+        loop = training.config.loop
+        if loop.steps <= loop.warmup_steps:
+            console.print(
+                f"all {loop.steps:,} steps are warm-up (--loop.warmup-steps {loop.warmup_steps}):"
+                " actions are random, and no policy is learnt"
+            )
         if training.begins_episodes_anew:
             console.print(
                 f"{training.world.name} cannot be put back to where it was: episodes begin anew, and numbers will not"
                 " be those of a training that was never stopped"
             )
         try:
-            with refusals(folder), stopping(console), _view(console, training):
+            with refusals(folder), stopping(console, f"elden resume {folder}"), _view(console, training):
                 training.run()
         except (NotFiniteError, EnvironmentFailedError) as error:
             console.print(f"stopped: {error}")
