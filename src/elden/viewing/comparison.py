@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import matplotlib.axes
     import matplotlib.figure
 
+_ALWAYS = ("elden", "disagreement", "curiosity", "cai", "none")
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 3)))
 
 
@@ -101,7 +102,7 @@ def stage_bars(
         here = {name: stages for (place, name), stages in rates.items() if place == world}
         _bars(axes, here, colors)
         axes.set_title(world, weight="bold")
-    _head(figure, title, "episodes of the last tenth of the training in which each stage was reached; dots: each agent")
+    _head(figure, title, "of all episodes in the last tenth of the training, solvable or not; dots: each agent")
     from matplotlib.patches import Patch
 
     handles = [Patch(color=colors[name]) for name in names]
@@ -138,7 +139,9 @@ def _legend_shape(names: Sequence[str], width: float) -> tuple[int, float]:
 
 
 def _dash(names: Sequence[str], name: str) -> object:
-    return _DASHES[names.index(name) % len(_DASHES)]
+    """A bonus of the paper's has its own in every figure; others take those that are left."""
+    ordered = [*_ALWAYS, *(other for other in names if other not in _ALWAYS)]
+    return _DASHES[ordered.index(name) % len(_DASHES)]
 
 
 def _head(figure: "matplotlib.figure.Figure", title: str, words: str) -> None:
