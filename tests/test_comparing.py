@@ -146,6 +146,7 @@ def test_a_variant_is_a_name_with_options() -> None:
     assert variant == Contender("no gate", ("--bonus.gate.kind", "none"))
 
 
+@pytest.mark.slow
 def test_a_comparison_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny = "--loop.num-envs 4 --loop.rollout 20 --loop.warmup-steps 0 --steps 160"
     words = ["compare", "--worlds", "thawing", "--bonuses", "--variants", f"plain=--bonus none {tiny}"]

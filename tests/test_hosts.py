@@ -273,6 +273,7 @@ def one_by_one(training: Training, agent: int, number: int) -> tuple[bool, int]:
     return terminated, taken + 1
 
 
+@pytest.mark.slow
 def test_agents_are_evaluated_as_far_as_the_environment_allows(resumed: Training) -> None:
     console = Console(file=io.StringIO(), width=200)
     found = report(console, resumed, EvaluationConfig(3), "test")

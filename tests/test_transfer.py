@@ -39,7 +39,8 @@ def training(tmp_path_factory: pytest.TempPathFactory) -> Training:
     return Training.open(folder)
 
 
-@pytest.mark.parametrize("greedy", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("greedy", [False, True])
 def test_in_its_own_world_an_agent_does_what_it_does_there(training: Training, greedy: bool) -> None:
     """Layouts, encoding of observations, elapsed time and draws must all be the same for this."""
     config = EvaluationConfig(episodes=3, greedy=greedy, seed=4)
