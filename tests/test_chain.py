@@ -327,6 +327,7 @@ class TestShears:
         assert not np.array_equal(shear_constants(0, 3)[0], shear_constants(1, 3)[0])
 
 
+@pytest.mark.slow
 def test_variants_agree(key: jax.Array) -> None:
     """Agent, links, events, graph, stages and reward are the same, step by step, under the same actions."""
     discrete, real = SMALL, REAL

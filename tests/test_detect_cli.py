@@ -216,6 +216,7 @@ def test_what_is_given_counts_even_if_it_is_the_default() -> None:
     assert entities.resolved(entities.world).levels == ("entity",)
 
 
+@pytest.mark.slow
 def test_detect_end_to_end(capsys: pytest.CaptureFixture[str], tmp_path: Path, data: Path) -> None:
     out = tmp_path / "run"
     words = ("detect", "thawing", *SMALL, "--methods", "attention", "--data", str(data), "--out", str(out))

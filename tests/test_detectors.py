@@ -339,7 +339,7 @@ def test_gradient_finds_the_switched_graph(detector: Detector, inputs: Granulari
 
 
 @pytest.mark.parametrize("inputs", INPUTS)
-@pytest.mark.parametrize("detector", [Pcmi(), PcmiSampled()])
+@pytest.mark.parametrize("detector", [Pcmi(), pytest.param(PcmiSampled(), marks=pytest.mark.slow)])
 def test_mutual_information_switches_exactly_with_the_switch(detector: Detector, inputs: Granularity) -> None:
     auc, edge, on, off = measured(detector, switch_layout(inputs))
     assert auc > 0.99

@@ -282,7 +282,7 @@ def wanted_direction(
 
 @given(size=st.sampled_from([5, 10, 40]), seed=seeds, density=densities, which=st.integers(0, 2))
 @example(size=10, seed=0, density=0.0, which=0)
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_walk_takes_a_shortest_way(size: int, seed: int, density: float, which: int) -> None:
     rng = np.random.default_rng(seed)
     compass = COMPASSES[which]

@@ -434,6 +434,7 @@ def switched_scores(detector: Intervention, data: Transitions) -> Float[np.ndarr
     return np.asarray(scores(models))
 
 
+@pytest.mark.slow
 def test_without_the_gate_it_switches_exactly_with_the_switch() -> None:
     data = switched_world(256, 1)
     scores, on = switched_scores(Intervention(gate=False), data), np.asarray(data.obs[:, SWITCH]) == 1

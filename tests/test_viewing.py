@@ -141,6 +141,7 @@ def test_a_users_own_settings_do_not_change_a_figure(tmp_path: Path) -> None:
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
+@pytest.mark.slow
 def test_save_makes_a_large_picture_smaller_and_refuses_other_formats(tmp_path: Path) -> None:
     figure = style.new_figure(8, 8)
     axes = figure.add_axes((0, 0, 1, 1))
