@@ -44,20 +44,25 @@ def excess_surprise(layout: Layout, outputs: Outputs, batch: Batch, noise: Noise
     The mean over members. Of a discrete variable, chance that a member knows to be chance is 0 on average, however
     large; what a member took to be impossible is far above it, also where all members were wrong in the same way. A
     continuous variable has `½ (error² / noise² − 1)` for each component: 0 on average where errors are the noise.
+
+    A child that has variables of both kinds is the sum of both, of each no less than 0: that its continuous variables
+    were predicted better than expected makes up for nothing that surprised in its discrete ones, nor the other way.
     """
+    continuous = layout.slot_mask & ~layout.discrete
+    both = jnp.asarray(layout.discrete.any(-1) & continuous.any(-1))[:, None]
 
     def one(out: Float[Array, "child slot value batch"]) -> Float[Array, "child batch"]:
-        excess = jnp.zeros(out.shape[:2] + out.shape[-1:], jnp.float32)
+        of_values = of_distances = jnp.zeros((out.shape[0], out.shape[-1]), jnp.float32)
         if layout.discrete.any():
             log_p = log_probabilities(layout, out)
             surprise = jnp.sum((jnp.exp(log_p) - batch.target) * log_p, axis=2)
-            excess = jnp.where(layout.discrete[..., None], surprise, excess)
-        continuous = layout.slot_mask & ~layout.discrete
+            of_values = jnp.sum(jnp.where(layout.discrete[..., None], surprise, 0.0), axis=1)
         if continuous.any():
             error = (batch.target - batch.current - out) ** 2 / _squared(noise) - 1.0
-            summed = 0.5 * jnp.sum(jnp.where(layout.target_mask[..., None], error, 0.0), axis=2)
-            excess = jnp.where(continuous[..., None], summed, excess)
-        return jnp.sum(jnp.where(layout.slot_mask[..., None], excess, 0.0), axis=1)
+            counts = layout.target_mask & continuous[..., None]
+            of_distances = 0.5 * jnp.sum(jnp.where(counts[..., None], error, 0.0), axis=(1, 2))
+        floor = jnp.where(both, 0.0, -jnp.inf)
+        return jnp.maximum(of_values, floor) + jnp.maximum(of_distances, floor)
 
     return jnp.mean(jax.vmap(one)(outputs), axis=0)
 
@@ -65,9 +70,13 @@ def excess_surprise(layout: Layout, outputs: Outputs, batch: Batch, noise: Noise
 def mean_square_error(layout: Layout, outputs: Outputs, batch: Batch) -> Float[Array, "child slot"]:
     """What members' predictions of continuous variables are off by, over components, members and transitions."""
     square = jnp.where(layout.target_mask[..., None], (batch.target - batch.current - outputs) ** 2, 0.0)
-    components = jnp.maximum(jnp.asarray(layout.target_mask.sum(-1), jnp.float32), 1.0)
-    mean = jnp.mean(jnp.sum(square.astype(jnp.float32), axis=3), axis=(0, 3)) / components
+    mean = jnp.mean(jnp.sum(square.astype(jnp.float32), axis=3), axis=(0, 3)) / components(layout)
     return jnp.where(layout.slot_mask & ~layout.discrete, mean, 0.0)
+
+
+def components(layout: Layout) -> Float[Array, "child slot"]:
+    """Numbers that each variable is predicted by; 1 where there is no variable."""
+    return jnp.maximum(jnp.asarray(layout.target_mask.sum(-1), jnp.float32), 1.0)
 
 
 def disagreement(layout: Layout, outputs: Outputs) -> Float[Array, "child batch"]:

@@ -291,7 +291,8 @@ class ModelBonus:
         reference, models = self.ensemble.reference(ensemble), self.ensemble.models(ensemble)
         if (self.layout.slot_mask & ~self.layout.discrete).any():
             error = beliefs.mean_square_error(self.layout, self.ensemble.outputs(models, some), some)
-            memory = replace(memory, noise=jnp.sqrt(jnp.square(self.gate.noise * reference.step) + error))
+            allowed = jnp.square(self.gate.noise * reference.step) / beliefs.components(self.layout)
+            memory = replace(memory, noise=jnp.sqrt(allowed + error))
         threshold = self.signal.threshold(self.layout, models, some, reference)
         if threshold is None:
             return memory, {}
