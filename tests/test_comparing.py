@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from elden.cli import main
 from elden.cli.compare import Compare
 from elden.cli.errors import UsageError
+from elden.data.plain import plain
 from elden.dynamics.runs import Deadline
 from elden.studies.exploration import Agents, Contender, compare, comparison
 from elden.studies.processes import Job, run_jobs
@@ -97,6 +99,23 @@ def test_a_table_counts_who_solved_and_shows_the_worst() -> None:
     solved = comparison([agents([[0.96, 0.96, 0.2], [0.97, 0.97, 0.2]])])
     assert solved.rows[0][4] == "100"
     assert table.bold == {(0, 2)}
+
+
+def test_a_row_of_a_table_is_read_back_as_it_was_and_can_be_cut() -> None:
+    one = agents([[0.0, 0.1], [0.5, np.nan], [1.0, 0.2], [0.9, 0.7]])
+    row = json.loads(json.dumps(plain(replace(one, notes={"commit": "abc"}).numbers()), allow_nan=False))
+    again = Agents.load(row)
+    assert plain(again.numbers()) == row
+    assert again.notes == {"commit": "abc"}
+    assert again.until(400) is again
+    cut = again.until(200)
+    np.testing.assert_array_equal(cut.success, one.success[:2])
+    assert (cut.final.tolist(), cut.numbers()["env_steps"]) == ([0.5, 0.0], 200)
+    assert "until step 400" in str(cut.numbers()["cut"])
+    # A training that was stopped has no summary, and still none when it is read back; its command stays with it.
+    stopped = Agents.load({**row, "finished": False, "command": "elden train"})
+    assert (stopped.summary, stopped.numbers()["finished"], stopped.numbers()["command"]) == ({}, False, "elden train")
+    assert stopped.until(200).numbers()["command"] == "elden train"
 
 
 def test_figures_have_a_panel_for_each_world_and_a_line_for_each_agent() -> None:

@@ -353,16 +353,18 @@ def test_every_setting_of_a_training_is_an_option_over_the_preset_of_the_world()
     for world, preset in (("thawing", "plus"), ("carwash", "plus"), ("carwash", "paper")):
         assert config_of(world, "--preset", preset) == training_preset(preset, world)
     changed = config_of(
-        "carwash", "--no-bonus.once", "--bonus.gate.kind=none", "--loop.steps", "5", "--ppo.entropy", "0"
+        "carwash", "--no-bonus.automatic-threshold", "--bonus.gate.kind=none", "--loop.steps", "5", "--ppo.entropy", "0"
     )
     plus = training_preset("plus", "carwash")
     assert changed == replace(
         plus,
-        bonus=replace(plus.bonus, once=False, gate=GateConfig("none")),
+        bonus=replace(plus.bonus, automatic_threshold=False, gate=GateConfig("none")),
         loop=replace(plus.loop, steps=5),
         ppo=replace(plus.ppo, entropy=0.0),
     )
-    assert config_of("carwash", "--bonus.no-once") == replace(plus, bonus=replace(plus.bonus, once=False))
+    once, fixed = replace(plus.bonus, once=True), replace(plus.bonus, automatic_threshold=False)
+    assert config_of("carwash", "--bonus.once") == replace(plus, bonus=once)
+    assert config_of("carwash", "--bonus.no-automatic-threshold") == replace(plus, bonus=fixed)
     parts = config_of("thawing", "--bonus", "composite", "--bonus.parts", "rnd", "icm", "--bonus.fit.updates", "3")
     assert (parts.bonus.parts, parts.bonus.fit.updates) == (("rnd", "icm"), 3)
 
@@ -493,8 +495,8 @@ def test_presets_are_those_of_the_paper_and_ours() -> None:
     assert (paper.bonus.ensemble.members, paper.bonus.threshold, paper.bonus.gate.kind) == (5, 3e-4, "votes")
     assert training_preset("paper", "kitchen").bonus.ensemble.train.priority == 0.5
     plus = training_preset("plus", "carwash")
-    assert (plus.bonus.gate.kind, plus.bonus.once) == ("surprise", True)
-    # The bonuses of others have neither, and all else in common.
+    assert (plus.bonus.gate.kind, plus.bonus.once) == ("surprise", False)
+    # The bonuses of others have no gate, and all else in common.
     other = training_preset("plus", "carwash", "curiosity")
     assert (other.bonus_name, other.bonus.gate.kind, other.bonus.once) == ("curiosity", "none", False)
     assert (other.ppo, other.loop, other.bonus.ensemble) == (plus.ppo, plus.loop, plus.bonus.ensemble)

@@ -6,7 +6,7 @@ Every contender is trained by `elden train` in a process of its own, several at 
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,7 @@ class Agents:
         success: Success over solvable layouts in each rollout; NaN where no such episode ended.
         stages: Share of stages reached.
         by_stage: How often each stage was reached in the last tenth of these steps.
+        notes: What else is to be known of the row.
     """
 
     world: str
@@ -73,6 +74,7 @@ class Agents:
     success: Float[np.ndarray, "time agent"]
     stages: Float[np.ndarray, "time agent"]
     by_stage: Mapping[str, Float[np.ndarray, " agent"]]
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path, contender: str) -> "Agents":
@@ -102,6 +104,39 @@ class Agents:
             },
         )
 
+    @classmethod
+    def load(cls, row: Mapping[str, Any]) -> "Agents":
+        """From a row of a `table.json`: what `numbers` has made."""
+
+        def values(rows: Sequence[Any]) -> Float[np.ndarray, "..."]:
+            return np.array(rows, float)  # null, where there was no number, becomes NaN
+
+        own = {"world", "contender", "success_solvable", "steps_to_solve", "stages", "env_steps", "finished"}
+        own |= {"training", "curve", *_FROM_SUMMARY}
+        summary = {name: row.get(name) for name in _FROM_SUMMARY}
+        return cls(
+            world=row["world"],
+            contender=row["contender"],
+            config=row["training"],
+            summary=summary if row["finished"] else {},
+            steps=np.array(row["curve"]["steps"]),
+            success=values(row["curve"]["success_solvable"]),
+            stages=values(row["curve"]["normalized_stage"]),
+            by_stage={stage: values(rates) for stage, rates in row["stages"].items()},
+            notes={name: value for name, value in row.items() if name not in own}
+            | ({} if row["finished"] else {name: value for name, value in summary.items() if value is not None}),
+        )
+
+    def until(self, steps: int) -> "Agents":
+        """The same as if the training had ended there; stages stay those of its own end."""
+        if self.steps[-1] <= steps:
+            return self
+        kept = self.steps <= steps
+        notes = {**self.notes, "cut": f"the training went on until step {int(self.steps[-1])}; stages are of its end"}
+        summary = self.summary or {name: self.notes.get(name) for name in _FROM_SUMMARY}
+        cut = self.steps[kept], self.success[kept], self.stages[kept]
+        return Agents(self.world, self.contender, self.config, summary, *cut, self.by_stage, notes)
+
     @property
     def final(self) -> Float[np.ndarray, " agent"]:
         """Success over solvable layouts in the last tenth of the steps."""
@@ -125,6 +160,7 @@ class Agents:
             "env_steps": int(self.steps[-1]),
             "finished": bool(self.summary),
             **{name: self.summary.get(name) for name in _FROM_SUMMARY},
+            **self.notes,
             "training": self.config,
             "curve": {"steps": self.steps, "success_solvable": self.success, "normalized_stage": self.stages},
         }

@@ -26,8 +26,7 @@ def training_preset(name: str, world: str, bonus: str = "elden") -> TrainingConf
     Args:
         name: Which preset.
         world: Name of the world.
-        bonus: Name of the bonus. The same agent and the same ensemble serve all of them; the gate and paying once are
-            ELDEN's alone.
+        bonus: Name of the bonus. The same agent and the same ensemble serve all of them; the gate is ELDEN's alone.
 
     Raises:
         ValueError: There is no such preset or bonus.
@@ -37,7 +36,7 @@ def training_preset(name: str, world: str, bonus: str = "elden") -> TrainingConf
         raise ValueError(f"no preset {name!r}; {nearest_names(name, presets)}")
     config = replace(presets[name](world), bonus_name=bonus)
     if bonus in _PLAIN:
-        config = replace(config, bonus=replace(config.bonus, gate=GateConfig("none"), once=False))
+        config = replace(config, bonus=replace(config.bonus, gate=GateConfig("none")))
     return config
 
 
@@ -72,11 +71,10 @@ def _plus(world: str) -> TrainingConfig:
     bonus = BonusConfig(
         ensemble=EnsembleConfig(network=network, train=train, capacity=500_000, updates=64, chunk=1024),
         gate=GateConfig("surprise"),
-        once=True,
         automatic_threshold=True,
     )
     ppo = PpoConfig(learning_rate=1e-3, minibatch_size=1600)
-    steps = {"minecraft": 3_840_000, "kitchen": 1_280_000}
+    steps = {"minecraft": 2_048_000, "kitchen": 1_280_000}
     loop = LoopConfig(steps=steps.get(world, LoopConfig.steps))
     if world == "kitchen":  # nothing to mix where values are continuous; what is rarely seen is learnt from more often
         bonus = replace(bonus, ensemble=replace(bonus.ensemble, train=replace(train, mixup=0.0, priority=0.5)))
