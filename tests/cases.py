@@ -68,7 +68,14 @@ def some_slow(names: Iterable[str], slow: Collection[str]) -> list[Any]:
     return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in names]
 
 
-SIMILAR = ("thawing-path", "carwash-path", "carwash-lag0", "minecraft-path", "minecraft-primitives")
+SIMILAR = (
+    "thawing-path",
+    "thawing-primitives",
+    "carwash-path",
+    "carwash-lag0",
+    "minecraft-path",
+    "minecraft-primitives",
+)
 """Cases that share nearly all rules with another one."""
 
 PLAYED = some_slow(CASES, LONGEST)

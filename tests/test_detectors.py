@@ -379,7 +379,10 @@ def test_real_numbers_switch_too(detector: Detector, inputs: Granularity) -> Non
     assert np.median(on) > 10 * np.median(off)
 
 
-@pytest.mark.parametrize("detector", [Gradient(), Pcmi(), PcmiSampled(), Attention(), InputMask(MASK)])
+@pytest.mark.parametrize(
+    "detector",
+    [Gradient(), Pcmi(), PcmiSampled(), Attention(), pytest.param(InputMask(MASK), marks=pytest.mark.slow)],
+)
 def test_a_graph_is_of_its_own_transition_only(detector: Detector) -> None:
     """Graphs are read on unmixed data: what else is in the batch does not matter."""
     program = program_of(detector, switch_layout("entity"))  # type: ignore[arg-type]  # detectors are frozen

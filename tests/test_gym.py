@@ -130,7 +130,7 @@ VECTOR = ["thawing-skills", "carwash-primitives", "chain-continuous", "empty-pri
 every_case = pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=pytest.mark.slow) if name == "minecraft-primitives" else case
+        pytest.param(case, marks=pytest.mark.slow) if name in ("thawing-primitives", "minecraft-primitives") else case
         for name, case in CASES.items()
     ],
     ids=CASES.keys(),
@@ -431,7 +431,13 @@ def test_states_from_play_go_in_as_they_come_out(case: Case) -> None:
         assert info["stages"].all()
 
 
-@pytest.mark.parametrize("name", ["thawing-primitives", "carwash-primitives", "minecraft-primitives"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "carwash-primitives",
+        *(pytest.param(f"{name}-primitives", marks=pytest.mark.slow) for name in ("thawing", "minecraft")),
+    ],
+)
 def test_a_given_state_goes_on_like_the_one_it_was_taken_from(name: str) -> None:
     """Primitives have no chance in them: all the state there is, is in the named form."""
     env, other = single(CASES[name]), single(CASES[name])
