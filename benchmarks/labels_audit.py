@@ -18,7 +18,7 @@ import elden
 from elden.provenance import provenance
 from elden.worlds.audit import Audit, audit, reason, sample, table
 
-CASES: dict[str, dict[str, str | int]] = {
+CASES: dict[str, dict[str, str | int | bool]] = {
     "thawing skills teleport": {"name": "thawing"},
     "thawing skills path": {"name": "thawing", "goto": "path"},
     "thawing primitives": {"name": "thawing", "profile": "primitives", "max_steps": 100},
@@ -29,6 +29,8 @@ CASES: dict[str, dict[str, str | int]] = {
     "minecraft skills teleport": {"name": "minecraft"},
     "minecraft skills path": {"name": "minecraft", "goto": "path"},
     "minecraft primitives": {"name": "minecraft", "profile": "primitives", "max_steps": 300},
+    "kitchen": {"name": "kitchen"},
+    "kitchen, full labels": {"name": "kitchen", "full_labels": True},
     "empty": {"name": "empty"},
     "chain": {"name": "chain"},
 }

@@ -1,8 +1,9 @@
 """The true local graph, checked against the simulator itself.
 
 A ground-truth edge src -> dst says: in this transition, some other value of src, everything else equal, would have led
-to another next value of dst. So take transitions, set each variable in turn to each of its other values (and the action
-to each other action), step again with the same chance, and see what changes.
+to another next value of dst. So take transitions, set each variable in turn to each of its other values (a continuous
+one to what it is in other transitions, to some values of its range, and a little beside its own; the action to each
+other action), step again with the same chance, and see what changes.
 
 *Claims.* For every edge that the graph claims: did some intervention change the child? If not, it is unconfirmed. Any
 value in the variable's range counts, also one that puts things where they could not be (a carried item shows (0, 0)
@@ -25,12 +26,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Key, Num
 
-from elden.factors import ACTION
+from elden.factors import ACTION, Discrete
 from elden.worlds.base import View, World, WorldState
 from elden.worlds.grid import Cell, covers, int32
 from elden.worlds.labels import event_type
 from elden.worlds.minecraft import Minecraft
 from elden.worlds.rooms import RoomWorld
+
+_OTHERS = 12
+_BESIDE = 0.05
+_SAME = 1e-5
+"""Of a continuous variable: how many values are tried of each sort (those of other samples, of its range, beside its
+own), how far the last are off, and up to where two results are the same."""
 
 
 class Sampled(NamedTuple):
@@ -139,54 +146,95 @@ def _play(
     return played
 
 
-def interventions(world: World) -> tuple[Int[np.ndarray, " case"], Num[np.ndarray, " case"]]:
-    """Every (source, value) to try; the source after the last variable is the action.
+class Interventions(NamedTuple):
+    """What is tried in every transition, the actions apart.
 
-    Only for worlds whose observed variables are all discrete.
+    Attributes:
+        sources: The variable that each one sets.
+        values: The observation that it is taken from.
+        relative: Whether it is added to what the variable is.
     """
-    counts = [*(variable.kind.encoded_size for variable in world.factors.variables), world.num_actions]
-    sources = np.repeat(np.arange(len(counts)), counts)
-    values = np.concatenate([np.arange(count) for count in counts])
-    return sources, values
+
+    sources: Int[np.ndarray, " case"]
+    values: Num[np.ndarray, "case width"]
+    relative: Bool[np.ndarray, " case"]
 
 
-def changes(world: World, keys: Key[Array, " chance"], state: WorldState, action: Int[Array, ""]) -> Changes:
+def interventions(world: World, samples: Sampled) -> Interventions:
+    """Every value of a discrete variable; of a continuous one those of other samples, of its range, and beside it."""
+    factors, rng = world.factors, np.random.default_rng(0)
+    seen = np.asarray(jax.vmap(world.observe)(samples.states))
+    rows: list[tuple[int, Num[np.ndarray, " width"], bool]] = []
+    for variable, (kind, first) in enumerate(zip((v.kind for v in factors.variables), factors.offsets, strict=True)):
+        if isinstance(kind, Discrete):
+            for value in range(kind.n):
+                row = np.zeros(factors.width, seen.dtype)
+                row[first] = value
+                rows.append((variable, row, False))
+            continue
+        others = seen[rng.integers(len(seen), size=_OTHERS)]
+        anywhere, beside = (
+            rng.uniform(low, high, (_OTHERS, factors.width)).astype(seen.dtype)
+            for low, high in ((kind.low, kind.high), (-_BESIDE, _BESIDE))
+        )
+        rows += [(variable, row, False) for row in (*others, *anywhere)] + [(variable, row, True) for row in beside]
+    sources, values, relative = zip(*rows, strict=True)
+    return Interventions(np.array(sources), np.stack(values), np.array(relative))
+
+
+def changes(
+    world: World, keys: Key[Array, " chance"], tried: Interventions, state: WorldState, action: Int[Array, ""]
+) -> Changes:
     """Intervene on every source of one transition, for several draws of chance."""
-    n = world.factors.num_variables
-    sources, values = interventions(world)
+    factors = world.factors
+    n = factors.num_variables
+    owner = np.repeat(np.arange(n), np.diff([*factors.offsets, factors.width]))
+    hidden = state.values.shape[0] - factors.width
 
-    def outcomes(values: Num[Array, " value"], action: Int[Array, ""]) -> Num[Array, "chance dst"]:
+    def outcomes(values: Num[Array, " value"], action: Int[Array, ""]) -> Num[Array, "chance width"]:
         other = WorldState(values, state.elapsed, state.succeeded, state.stages)
         return jax.vmap(lambda key: world.step(key, other, action)[1].next_obs)(keys)
 
     base = outcomes(state.values, action)
 
-    def intervene(source: Int[Array, ""], value: Int[Array, ""]) -> tuple[Bool[Array, " dst"], Bool[Array, " dst"]]:
-        own = jnp.append(world.observe(state), action)[source]
-        act = jnp.where(source == n, value, action)
-        alone = jnp.where(jnp.arange(state.values.shape[0]) == source, value, state.values)
+    def differs(values: Num[Array, " value"], action: Int[Array, ""]) -> Bool[Array, " dst"]:
+        after = outcomes(values, action)
+        apart = jnp.any(jnp.abs(after - base) > (_SAME if jnp.issubdtype(after.dtype, jnp.floating) else 0), axis=0)
+        return jax.ops.segment_max(apart.astype(jnp.int32), jnp.asarray(owner), num_segments=n).astype(bool)
+
+    def intervene(
+        source: Int[Array, ""], row: Num[Array, " width"], relative: Bool[Array, ""]
+    ) -> tuple[Bool[Array, " dst"], Bool[Array, " dst"]]:
+        own = state.values[: factors.width]
+        value = jnp.where(relative, own + row, row)
+        mine = jnp.asarray(owner) == source
+        alone = jnp.where(jnp.pad(mine, (0, hidden)), jnp.pad(value, (0, hidden)), state.values)
+        new = jnp.any(mine & (value != own))
         together = world.taken_along(state.values, alone)
-        differs = jnp.any(outcomes(alone, act) != base, axis=0) & (value != own)
-        along = jnp.any(outcomes(together, act) != base, axis=0) & (value != own)
+        apart = differs(alone, action)
         legal = world.legal(WorldState(alone, state.elapsed, state.succeeded, state.stages))
-        return differs | along, differs & legal
+        return (apart | differs(together, action)) & new, apart & legal & new
 
-    tried = jax.vmap(intervene)(jnp.asarray(sources, jnp.int32), jnp.asarray(values, jnp.int32))
+    by_any, by_legal = jax.vmap(intervene)(*map(jnp.asarray, tried))
+    by_action = jax.vmap(lambda other: differs(state.values, other) & (other != action))(
+        jnp.arange(world.num_actions, dtype=action.dtype)
+    )
 
-    def by_source(differs: Bool[Array, "case dst"]) -> Bool[Array, "dst src"]:
-        owner = jnp.asarray(sources, jnp.int32)
-        return jax.ops.segment_max(differs.astype(jnp.int32), owner, num_segments=n + 1).astype(bool).T
+    def by_source(apart: Bool[Array, "case dst"]) -> Bool[Array, "dst src"]:
+        sums = jax.ops.segment_max(apart.astype(jnp.int32), jnp.asarray(tried.sources), num_segments=n)
+        return jnp.concatenate([sums.astype(bool), jnp.any(by_action, axis=0)[None]]).T
 
-    return Changes(by_source(tried[0]), by_source(tried[1]))
+    return Changes(by_source(by_any), by_source(by_legal))
 
 
 def audit(world: World, samples: Sampled, key: Key[Array, ""], draws: int = 4, batch: int = 64) -> Audit:
     """Check the graphs of the sampled transitions. Every event type gets its report."""
     keys = jax.random.split(key, draws)
+    tried = interventions(world, samples)
 
     @jax.jit
     def check(states: WorldState, actions: Int[Array, " env"]) -> tuple[Changes, Array]:
-        found = jax.vmap(lambda state, action: changes(world, keys, state, action))(states, actions)
+        found = jax.vmap(lambda state, action: changes(world, keys, tried, state, action))(states, actions)
         # The graph of the same transition: all draws of chance together.
         graphs = jax.vmap(
             lambda state, action: jnp.any(jax.vmap(lambda k: world.step(k, state, action)[1].graph)(keys), axis=0)

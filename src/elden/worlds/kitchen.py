@@ -94,7 +94,8 @@ class Kitchen(World):
     skill_failure: float = 0.0
     """Chance that a skill that could be done fails, and leaves everything as it was."""
     full_labels: bool = False
-    """Count what must hold for a skill or for heat among the parents: the grip, and which way the pot is turned."""
+    """Count all that must hold for a skill or for heat among the parents: the grip, which way the pot is turned, what
+    heat needs when the butter has melted, what is below a pot with something in it, whether the meatball is spoilt."""
 
     def _check_options(self) -> None:
         if self.labels == "authors":
@@ -304,16 +305,21 @@ class Kitchen(World):
         rules = [*self._move_rules(), *self._hand_rules(), *self._heat_rules()]
         return RuleBook(self.factors, tuple(rules))
 
+    def _if_full(self, *parents: str) -> tuple[str, ...]:
+        """Parents that count only where all preconditions do."""
+        return parents if self.full_labels else ()
+
     @property
     def _free(self) -> tuple[str, ...]:
-        return (_GRIP,) if self.full_labels else ()
+        return self._if_full(_GRIP)
 
     def _move_rules(self) -> list[Rule]:
         """The gripper goes where the target is; what it holds comes along, with what is in the pot.
 
         What is held gets to the goal, wherever the gripper has it: the gripper's own place depends on both.
         """
-        aims = {target: (f"{target}.pos",) for target in TARGETS} | {"handle": ("pot.pos", "pot.quat")}
+        aims: dict[str, tuple[str, ...]] = {target: (f"{target}.pos",) for target in TARGETS}
+        aims |= {"handle": ("pot.pos", "pot.quat"), "butter": ("butter.pos", *self._if_full("butter.melt"))}
         cause = (ACTION, *self._free)
         rules = [Rule(f"move:{target}", (_EEF,), (*cause, *aim), cuts_self=True) for target, aim in aims.items()]
         for food in FOOD:
@@ -339,17 +345,19 @@ class Kitchen(World):
         for name, below in (*((food, "pot.pos") for food in FOOD), ("pot", "stove.pos")):
             rules.append(Rule(f"drop:{name}", (_GRIP,), (ACTION,)))
             rules.append(Rule(f"drop:{name}:fall", (f"{name}.pos",), (ACTION, _GRIP, below)))
-        rules += [Rule(f"drop:pot:{food}", (f"{food}.pos",), (ACTION, "pot.pos")) for food in FOOD]
+        along = (ACTION, "pot.pos", *self._if_full("stove.pos", _GRIP))
+        rules += [Rule(f"drop:pot:{food}", (f"{food}.pos",), along) for food in FOOD]
         return rules
 
     def _heat_rules(self) -> list[Rule]:
         """Melting, cooking and overcooking."""
-        where = (*_HEAT, "pot.quat") if self.full_labels else _HEAT
+        where = (*_HEAT, *self._if_full("pot.quat", _GRIP))
         meatball = ("meatball.pos", "butter.melt", *where)
+        liquid = ("butter.melt", "pot.pos", "pot.quat", *self._if_full("butter.pos", "stove.pos", "switch.on", _GRIP))
         return [
             Rule("melt", ("butter.melt",), ("butter.pos", *where)),
-            Rule("melted", ("butter.pos", "butter.quat"), ("butter.melt", "pot.pos", "pot.quat"), cuts_self=True),
-            Rule("cook", ("meatball.cook",), meatball),
+            Rule("melted", ("butter.pos", "butter.quat"), liquid, cuts_self=True),
+            Rule("cook", ("meatball.cook",), (*meatball, *self._if_full("meatball.overcooked"))),
             Rule("overcook", ("meatball.overcooked",), meatball),
         ]
 
