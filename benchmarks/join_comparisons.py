@@ -4,14 +4,16 @@ A device lent by the hour does not hold a whole comparison at once. What each ro
 stays with it.
 
     python benchmarks/join_comparisons.py --out results/compare_minecraft_gpu --steps 2048000
-        --rows "elden=runs/minecraft-elden@1144895" "cai=results/compare_minecraft_gpu/table.json"
+        --rows "elden=runs/gpu/minecraft_elden_every@1144895" "cai=7f7db96:results/compare_minecraft_gpu/table.json"
 
-A row is `NAME=PLACE`, PLACE being a run folder or a `table.json`; `#ROW` behind a table names its row where that has
-another name, and `@COMMIT` behind a folder says of which commit the code was.
+A row is `NAME=PLACE`. PLACE is a run folder, `@COMMIT` behind it saying of which commit the code is, or a `table.json`,
+`COMMIT:` before it taking it as it was there, `#ROW` behind it naming its row where that has another name.
 """
 
 import json
+import re
 import shlex
+import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,52 +32,59 @@ class Args:
     out: Path
     """Folder for the table and the figures."""
     steps: int | None = None
-    """Cut longer trainings there; None leaves them as they are."""
+    """Show longer trainings up to there; None shows all of them."""
     note: str | None = None
     """What else is to be known of the table."""
 
 
-def row(word: str) -> Agents:
+def row(word: str, out: Path) -> Agents:
     """The agents of a row."""
     name, equals, place = word.partition("=")
     if not equals:
         sys.exit(f"--rows {word!r} given; a row is NAME=PLACE")
-    if ".json" not in place:
+    file, _, other = place.partition("#")
+    if Path(file).suffix != ".json":
         folder, _, commit = place.partition("@")
         agents = Agents.read(Path(folder), name)
         summary = dict(agents.summary)
         if summary:
             summary["command"] = without_folder(str(summary["command"]))
         return replace(agents, summary=summary, notes={"commit": commit} if commit else {})
-    file, _, other = place.partition("#")
-    rows = json.loads(Path(file).read_text())["rows"]
+    rows = json.loads(text(file, out))["rows"]
     for known in rows:
         if known["contender"] == (other or name):
             return replace(Agents.load(known), contender=name)
     sys.exit(f"{file} has no row {other or name!r}; it has {', '.join(each['contender'] for each in rows)}")
 
 
+def text(place: str, out: Path) -> str:
+    """A file, or what it was at a commit."""
+    commit, colon, path = place.rpartition(":")
+    if colon:
+        return subprocess.run(["git", "show", f"{commit}:{path}"], check=True, capture_output=True, text=True).stdout
+    if Path(path).resolve().parent == out.resolve():
+        sys.exit(f"{path} is about to be written anew; say of which commit it is, as COMMIT:{path}")
+    return Path(path).read_text()
+
+
 def without_folder(command: str) -> str:
     """A command without the folder that it wrote to, which says nothing elsewhere."""
-    words = shlex.split(command)
-    if "--out" in words:
-        place = words.index("--out")
-        del words[place : place + 2]
-    return shlex.join(words)
+    return shlex.join(shlex.split(re.sub(r"\s--out[=\s]\S+", "", command)))
 
 
 def main(args: Args) -> None:
     """Read, cut and write."""
-    agents = [row(word) for word in args.rows]
+    agents = [row(word, args.out) for word in args.rows]
+    names, worlds = [each.contender for each in agents], {each.world for each in agents}
+    if len(worlds) > 1 or len(set(names)) < len(names):
+        sys.exit(f"rows of {', '.join(sorted(worlds))} named {', '.join(names)}: give one world, and each name once")
     if args.steps is not None:
         agents = [each.until(args.steps) for each in agents]
     args.out.mkdir(parents=True, exist_ok=True)
-    report(agents, args.out)
-    file = args.out / "table.json"
-    content = json.loads(file.read_text())
-    if args.note is not None:
-        content["provenance"]["note"] = args.note
-    file.write_text(json.dumps(content, separators=(",", ":"), ensure_ascii=False) + "\n")
+    words = [f"--rows {shlex.join(args.rows)}", *([] if args.steps is None else [f"--steps {args.steps}"])]
+    report(agents, args.out, f"join_comparisons.py --out {args.out} {' '.join(words)}", args.note)
+    file = args.out / "table.json"  # curves of many agents: a number on a line of its own would be most of the file
+    file.write_text(json.dumps(json.loads(file.read_text()), separators=(",", ":"), ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

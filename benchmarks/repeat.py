@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -65,20 +65,22 @@ def main(args: Args) -> None:
         folder = Path(name)
         runs = [folder / which for which in ("first", "again", "killed")]
         processes = [_start(args, [*words, "--out", str(run)], run) for run in runs]
-        _kill_after(processes[2], runs[2])
-        for process, run in zip(processes[:2], runs[:2], strict=True):
-            _finish(process, run)
-        at = max(int(slot.name) for slot in (runs[2] / "checkpoints").glob("[0-9]*"))
-        if (runs[2] / "summary.json").exists():
-            sys.exit("the third training came to its end before it was killed; give more --steps")
-        _finish(_start(args, ["resume", str(runs[2])], runs[2]), runs[2])
+        try:
+            _kill_after(processes[2], runs[2])
+            for process, run in zip(processes[:2], runs[:2], strict=True):
+                _finish(process, run)
+            at = max(int(slot.name) for slot in (runs[2] / "checkpoints").glob("[0-9]*"))
+            processes.append(_start(args, ["resume", str(runs[2])], runs[2]))
+            _finish(processes[-1], runs[2])
+        finally:
+            for process in processes:
+                process.kill()
         rows = [_beside(runs[0], runs[1], "again"), _beside(runs[0], runs[2], f"killed after rollout {at}, resumed")]
     for row in rows:
         same = "all the same" if not row.different else f"{len(row.different)} differ"
         print(f"{row.what}: {row.arrays} arrays, {same}; metrics {'the same' if row.same_metrics else 'differ'}")
     if args.out is not None:
-        said = {**provenance(), **asdict(replace(args, out=None)), "train": shlex.join(["elden", *words])}
-        said["xla_flags"] = _flags(args)
+        said = {**provenance(), "train": shlex.join(["elden", *words]), "xla_flags": _flags(args)}
         said["rows"] = [asdict(row) for row in rows]
         args.out.write_text(json.dumps(said, indent=1) + "\n")
 
@@ -92,7 +94,7 @@ def _start(args: Args, words: Sequence[str], run: Path) -> subprocess.Popen[byte
     with run.with_suffix(".txt").open("ab") as said:
         return subprocess.Popen(
             [sys.executable, "-m", "elden.cli", *words],
-            env=os.environ | {"XLA_FLAGS": _flags(args)},
+            env=os.environ | {"XLA_FLAGS": _flags(args), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
             stdout=said,
             stderr=said,
         )
@@ -107,7 +109,8 @@ def _kill_after(process: subprocess.Popen[bytes], run: Path) -> None:
     """Kill a training as soon as it has kept its second state."""
     while not (run / "checkpoints" / "000000002").exists():
         if process.poll() is not None:
-            sys.exit(f"a training failed:\n{run.with_suffix('.txt').read_text()}")
+            _finish(process, run)
+            sys.exit("the third training came to its end before it was killed; give more --steps")
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()

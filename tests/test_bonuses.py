@@ -391,6 +391,10 @@ def test_kinds_of_variables_do_not_make_up_for_each_other() -> None:
     assert excess(0.0, 1) == pytest.approx(light, rel=1e-5)  # a place that is exactly right takes nothing away
     assert excess(0.4, 0) == pytest.approx(0.5 * (16.0 - 3.0), rel=1e-5)
     assert excess(0.4, 1) == pytest.approx(0.5 * (16.0 - 3.0) + light, rel=1e-5)
+    # Each member has its own: one that is right does not make up for one that is wrong.
+    batch = encode(layout, before, action, jnp.asarray([[0.0, 0.0, 0.0, 1]], jnp.float32))
+    both = jnp.concatenate([outputs, -outputs])  # the second one knew that it would be lit
+    assert float(beliefs.excess_surprise(layout, both, batch, 0.1)[0, 0]) == pytest.approx(light / 2, rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["information", "surprise"])

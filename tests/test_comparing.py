@@ -108,14 +108,21 @@ def test_a_row_of_a_table_is_read_back_as_it_was_and_can_be_cut() -> None:
     assert plain(again.numbers()) == row
     assert again.notes == {"commit": "abc"}
     assert again.until(400) is again
-    cut = again.until(200)
-    np.testing.assert_array_equal(cut.success, one.success[:2])
-    assert (cut.final.tolist(), cut.numbers()["env_steps"]) == ([0.5, 0.0], 200)
-    assert "until step 400" in str(cut.numbers()["cut"])
+    cut = again.until(300)
+    np.testing.assert_array_equal(cut.success, one.success[:3])
+    assert (cut.final.tolist(), cut.whole, cut.by_stage) == ([1.0, 0.2], True, {})
+    assert cut.stages_reached == pytest.approx(0.6)
+    # Read back and cut again, it is still known how far the training went.
+    twice = Agents.load(json.loads(json.dumps(plain(cut.numbers())))).until(200)
+    assert (twice.numbers()["env_steps"], twice.numbers()["went_on"]) == (200, 400)
+    with pytest.raises(ValueError, match="the first rollout of elden ends at 100"):
+        cut.until(50)
     # A training that was stopped has no summary, and still none when it is read back; its command stays with it.
     stopped = Agents.load({**row, "finished": False, "command": "elden train"})
     assert (stopped.summary, stopped.numbers()["finished"], stopped.numbers()["command"]) == ({}, False, "elden train")
-    assert stopped.until(200).numbers()["command"] == "elden train"
+    assert not stopped.whole
+    assert stopped.until(200).whole
+    assert not stopped.until(200).numbers()["finished"]
 
 
 def test_figures_have_a_panel_for_each_world_and_a_line_for_each_agent() -> None:

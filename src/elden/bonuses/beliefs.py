@@ -2,7 +2,8 @@
 
 For a discrete variable member m gives probabilities `p_m`; for a continuous one the mean of a normal distribution. What
 its deviation is taken to be, the noise, is an argument where it matters: networks learn means alone, and take the
-deviation of every variable to be 1, whatever its unit. A child that is an entity is the sum over its variables.
+deviation of every variable to be 1, whatever its unit. A child that is an entity is the sum over its variables, unless
+a function says otherwise.
 """
 
 import jax
@@ -45,8 +46,10 @@ def excess_surprise(layout: Layout, outputs: Outputs, batch: Batch, noise: Noise
     large; what a member took to be impossible is far above it, also where all members were wrong in the same way. A
     continuous variable has `½ (error² / noise² − 1)` for each component: 0 on average where errors are the noise.
 
-    A child that has variables of both kinds is the sum of both, of each no less than 0: that its continuous variables
-    were predicted better than expected makes up for nothing that surprised in its discrete ones, nor the other way.
+    A child that has variables of both kinds is, for each member, the sum of both, of each no less than 0: that its
+    continuous variables were predicted better than expected makes up for nothing that surprised in its discrete ones,
+    nor the other way. Variables of one kind do make up for each other: eight components that are exactly right take
+    four nats off what a ninth is wrong by.
     """
     continuous = layout.slot_mask & ~layout.discrete
     both = jnp.asarray(layout.discrete.any(-1) & continuous.any(-1))[:, None]

@@ -6,7 +6,7 @@ Every contender is trained by `elden train` in a process of its own, several at 
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ SOLVED = 0.95
 """Success over solvable layouts from which on an agent has solved a world."""
 
 _FROM_SUMMARY = ("steps_per_s", "compile_s", "wall_s", "command", "code", "device", "date")
+_MEASURED = ("success_solvable", "steps_to_solve", "stages", "env_steps", "finished")
+_GIVEN = ("world", "contender", "training", "curve")
 _SUCCESS, _STAGES, _STAGE = "episode/success_solvable", "episode/normalized_stage", "stage/"
 
 
@@ -62,7 +64,8 @@ class Agents:
         steps: Steps that each agent had taken at the end of each rollout.
         success: Success over solvable layouts in each rollout; NaN where no such episode ended.
         stages: Share of stages reached.
-        by_stage: How often each stage was reached in the last tenth of these steps.
+        by_stage: How often each stage was reached in the last tenth of these steps; empty where nobody knows.
+        went_on: The steps that were taken in truth, where only a part of them is looked at.
         notes: What else is to be known of the row.
     """
 
@@ -74,6 +77,7 @@ class Agents:
     success: Float[np.ndarray, "time agent"]
     stages: Float[np.ndarray, "time agent"]
     by_stage: Mapping[str, Float[np.ndarray, " agent"]]
+    went_on: int | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -111,9 +115,8 @@ class Agents:
         def values(rows: Sequence[Any]) -> Float[np.ndarray, "..."]:
             return np.array(rows, float)  # null, where there was no number, becomes NaN
 
-        own = {"world", "contender", "success_solvable", "steps_to_solve", "stages", "env_steps", "finished"}
-        own |= {"training", "curve", *_FROM_SUMMARY}
-        summary = {name: row.get(name) for name in _FROM_SUMMARY}
+        own = (*_GIVEN, *_MEASURED, *_FROM_SUMMARY, "went_on")
+        summary = {name: row.get(name) for name in _FROM_SUMMARY if row.get(name) is not None}
         return cls(
             world=row["world"],
             contender=row["contender"],
@@ -123,19 +126,42 @@ class Agents:
             success=values(row["curve"]["success_solvable"]),
             stages=values(row["curve"]["normalized_stage"]),
             by_stage={stage: values(rates) for stage, rates in row["stages"].items()},
+            went_on=row.get("went_on"),
             notes={name: value for name, value in row.items() if name not in own}
-            | ({} if row["finished"] else {name: value for name, value in summary.items() if value is not None}),
+            | ({} if row["finished"] else summary),
         )
 
     def until(self, steps: int) -> "Agents":
-        """The same as if the training had ended there; stages stay those of its own end."""
+        """The part of the training up to a step, which must have been taken.
+
+        How often single stages were reached there is not known, only how many of them were.
+
+        Raises:
+            ValueError: There is no rollout before that step.
+        """
         if self.steps[-1] <= steps:
             return self
         kept = self.steps <= steps
-        notes = {**self.notes, "cut": f"the training went on until step {int(self.steps[-1])}; stages are of its end"}
-        summary = self.summary or {name: self.notes.get(name) for name in _FROM_SUMMARY}
-        cut = self.steps[kept], self.success[kept], self.stages[kept]
-        return Agents(self.world, self.contender, self.config, summary, *cut, self.by_stage, notes)
+        if not kept.any():
+            raise ValueError(f"steps={steps} given, but the first rollout of {self.contender} ends at {self.steps[0]}")
+        return replace(
+            self,
+            steps=self.steps[kept],
+            success=self.success[kept],
+            stages=self.stages[kept],
+            by_stage={},
+            went_on=self.went_on or int(self.steps[-1]),
+        )
+
+    @property
+    def whole(self) -> bool:
+        """Whether all steps were taken that are looked at."""
+        return bool(self.summary) or self.went_on is not None
+
+    @property
+    def stages_reached(self) -> float:
+        """Share of stages reached in the last tenth of the steps, over all agents."""
+        return float(np.nanmean(self.stages[self.steps > 0.9 * self.steps[-1]]))
 
     @property
     def final(self) -> Float[np.ndarray, " agent"]:
@@ -159,6 +185,7 @@ class Agents:
             "stages": dict(self.by_stage),
             "env_steps": int(self.steps[-1]),
             "finished": bool(self.summary),
+            **({} if self.went_on is None else {"went_on": self.went_on}),
             **{name: self.summary.get(name) for name in _FROM_SUMMARY},
             **self.notes,
             "training": self.config,
@@ -223,11 +250,11 @@ def _begun(folder: Path) -> bool:
     return file.exists() and file.stat().st_size > 0
 
 
-def report(agents: Sequence[Agents], out: Path, command: str | None = None) -> list[Table]:
+def report(agents: Sequence[Agents], out: Path, command: str | None = None, note: str | None = None) -> list[Table]:
     """Write table.md, table.json, curves.png and stages.png; the tables, one for each world."""
     worlds = list(dict.fromkeys(each.world for each in agents))
     tables = [comparison([each for each in agents if each.world == world]) for world in worlds]
-    origin = provenance(command)
+    origin = {**provenance(command), **({} if note is None else {"note": note})}
     words = (
         f"*Solved* counts agents whose success over solvable layouts was at least {SOLVED:.0%} in the last tenth of the"
         " training; *steps to solve* is the median over all agents of the steps after which the mean of their success"
@@ -237,13 +264,20 @@ def report(agents: Sequence[Agents], out: Path, command: str | None = None) -> l
     devices = dict.fromkeys(str(each.summary["device"]) for each in agents if each.summary)
     if devices:
         words = f"{words} Trained on {' and '.join(devices)}."
-    if not all(each.summary for each in agents):
+    if not all(each.whole for each in agents):
         words = f"{words} What has not come to its end is shown as far as it has."
+    for each in agents:
+        if each.went_on is not None:
+            words = f"{words} {each.contender} went on until step {each.went_on:,}, which is not shown."
+    if note is not None:
+        words = f"{words}\n\n{note}"
     write_text(out / "table.md", "\n\n".join([*map(markdown_table, tables), words]) + "\n")
     write_json(out / "table.json", {"kind": "exploration", "provenance": origin, "rows": [a.numbers() for a in agents]})
     lines = [Line(a.world, a.contender, a.steps, running_mean(a.success)) for a in agents]
     save(bonus_curves(lines, "Success over solvable layouts"), out / "curves.png")
-    save(stage_bars({(a.world, a.contender): a.by_stage for a in agents}, "How far agents come"), out / "stages.png")
+    stages = {(a.world, a.contender): a.by_stage for a in agents if a.by_stage}
+    if stages:
+        save(stage_bars(stages, "How far agents come"), out / "stages.png")
     return tables
 
 
@@ -254,15 +288,14 @@ def comparison(agents: Sequence[Agents]) -> Table:
         final, to = each.final, each.steps_to(SOLVED)
         last = int(each.steps[-1])
         median = float(np.median(np.where(np.isfinite(to), to, np.inf)))
-        stages = np.mean(list(each.by_stage.values())) if each.by_stage else float("nan")
         rows.append(
             (
-                each.contender + (f" (until step {last:,})" if last < longest or not each.summary else ""),
+                each.contender + (f" (until step {last:,})" if last < longest or not each.whole else ""),
                 f"{int((final >= SOLVED).sum())} of {len(final)}",
                 format_value(float(final.mean()), digits=2),
                 format_value(float(final.min()), digits=2),
-                f"{median:,.0f}" if np.isfinite(median) else "never" if each.summary else "not yet",
-                format_value(float(stages), digits=2),
+                f"{median:,.0f}" if np.isfinite(median) else "never" if each.whole else "not yet",
+                format_value(each.stages_reached, digits=2),
             )
         )
     most = max(row[2] for row in rows)

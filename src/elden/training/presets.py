@@ -14,7 +14,7 @@ TrainingPreset: TypeAlias = Literal["paper", "plus"]
 _ROLLOUTS = {"thawing": 60, "carwash": 600, "kitchen": 100}  # the paper's "n steps"; it has none for minecraft
 
 _PLAIN = ("disagreement", "curiosity", "cai")
-"""Bonuses of others, which are read from the same ensemble and paid in every step for every child, as theirs are."""
+"""Bonuses of others, which are read from the same ensemble and paid for every child, without a gate, as theirs are."""
 
 
 def training_preset(name: str, world: str, bonus: str = "elden") -> TrainingConfig:
