@@ -80,8 +80,12 @@ def main(args: Args) -> None:
         same = "all the same" if not row.different else f"{len(row.different)} differ"
         print(f"{row.what}: {row.arrays} arrays, {same}; metrics {'the same' if row.same_metrics else 'differ'}")
     if args.out is not None:
-        said = {**provenance(), "train": shlex.join(["elden", *words]), "xla_flags": _flags(args)}
-        said["rows"] = [asdict(row) for row in rows]
+        said = {
+            **provenance(),
+            "train": shlex.join(["elden", *words]),
+            "xla_flags": _flags(args),
+            "rows": [asdict(row) for row in rows],
+        }
         args.out.write_text(json.dumps(said, indent=1) + "\n")
 
 
