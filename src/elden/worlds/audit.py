@@ -29,6 +29,7 @@ from jaxtyping import Array, Bool, Int, Key, Num
 from elden.factors import ACTION, Discrete
 from elden.worlds.base import View, World, WorldState
 from elden.worlds.grid import Cell, covers, int32
+from elden.worlds.kitchen import Kitchen
 from elden.worlds.labels import event_type
 from elden.worlds.minecraft import Minecraft
 from elden.worlds.rooms import RoomWorld
@@ -54,10 +55,12 @@ class Changes(NamedTuple):
     Attributes:
         by_any: Set to some other value of their range.
         by_legal: Set alone to some other value that gives a legal state.
+        none: Which next variables are as they were, with nothing set.
     """
 
     by_any: Bool[Array, "*batch dst src"]
     by_legal: Bool[Array, "*batch dst src"]
+    none: Bool[Array, "*batch dst"]
 
 
 @dataclass(frozen=True)
@@ -197,10 +200,12 @@ def changes(
 
     base = outcomes(state.values, action)
 
-    def differs(values: Num[Array, " value"], action: Int[Array, ""]) -> Bool[Array, " dst"]:
-        after = outcomes(values, action)
-        apart = jnp.any(jnp.abs(after - base) > (_SAME if jnp.issubdtype(after.dtype, jnp.floating) else 0), axis=0)
+    def apart_from(other: Num[Array, "*chance width"]) -> Bool[Array, " dst"]:
+        apart = jnp.any(jnp.abs(base - other) > (_SAME if jnp.issubdtype(base.dtype, jnp.floating) else 0), axis=0)
         return jax.ops.segment_max(apart.astype(jnp.int32), jnp.asarray(owner), num_segments=n).astype(bool)
+
+    def differs(values: Num[Array, " value"], action: Int[Array, ""]) -> Bool[Array, " dst"]:
+        return apart_from(outcomes(values, action))
 
     def intervene(
         source: Int[Array, ""], row: Num[Array, " width"], relative: Bool[Array, ""]
@@ -224,7 +229,7 @@ def changes(
         sums = jax.ops.segment_max(apart.astype(jnp.int32), jnp.asarray(tried.sources), num_segments=n)
         return jnp.concatenate([sums.astype(bool), jnp.any(by_action, axis=0)[None]]).T
 
-    return Changes(by_source(by_any), by_source(by_legal))
+    return Changes(by_source(by_any), by_source(by_legal), ~apart_from(state.values[: factors.width]))
 
 
 def audit(world: World, samples: Sampled, key: Key[Array, ""], draws: int = 4, batch: int = 64) -> Audit:
@@ -280,13 +285,15 @@ def _report(world: World, samples: Sampled, graphs: np.ndarray, found: Changes, 
 
 
 def reason(audit: Audit, sample: int, child: str, parent: str) -> str:
-    """Why a claim stayed unconfirmed: one of four known reasons, or "unexplained".
+    """Why a claim stayed unconfirmed: one of five known reasons, or "unexplained".
 
     *goTo is kept whole*: the pose after a goTo is labelled as a block, though at times every place of the target would
     have given the same x, or the same y. *The way back is blocked too*: the agent was blocked, and the only other
     direction along that axis is blocked as well. *Blocked twice over*: furniture with an item on it was in the way;
     the furniture is named, but had it been elsewhere the item would have blocked. *A barrier from wall to wall*: from
-    every other row (or column) the agent would have been blocked as well.
+    every other row (or column) the agent would have been blocked as well. *Written as it was*: in kitchen butter comes
+    into the pot as straight as the pot onto the stove, so it lies there as before when it has melted, and the hand is
+    mostly above the switch already when it toggles it.
     """
     world = audit.world
     names = world.factors.source_names("variable")
@@ -298,6 +305,8 @@ def reason(audit: Audit, sample: int, child: str, parent: str) -> str:
     if "blocked" in types and isinstance(world, RoomWorld | Minecraft):
         view = world.unpack(audit.samples.states.values[sample])
         return _why_blocked(world, view, int(audit.samples.actions[sample]), parent)
+    if isinstance(world, Kitchen) and bool(audit.changes.none[sample, edge[0]]):
+        return "written as it was"
     return "unexplained"
 
 
