@@ -317,7 +317,7 @@ def test_a_demo_trains_and_begins_anew(
     ("words", "answer"),
     [
         (("evaluate",), "elden evaluate needs the folder of a run"),
-        (("evaluate", "nowhere"), "nowhere holds no run: it has no config.json"),
+        (("evaluate", "nowhere"), "there is no folder nowhere"),
         (("evaluate", "nowhere", "--episodes", "0"), "--episodes 0 given; it takes 1 to"),
         (("evaluate", "nowhere", "--episodes", "many"), "--episodes: 'many' is not a whole number"),
         (("evaluate", "nowhere", "--seed", "-1"), "--seed -1 given"),

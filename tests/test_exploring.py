@@ -68,7 +68,7 @@ WORDS = (
     *("--steps", str(STEPS), "--loop.warmup-steps", "24", "--ppo.minibatch-size", "8", "--ppo.epochs", "2"),
     *("--ppo.hidden", "8", "--ppo.learning-rate", "3e-4"),
     *("--bonus.gate.kind", "information", "--bonus.gate.level", "0.001"),
-    *("--bonus.no-automatic-threshold", "--bonus.threshold", "0.1"),
+    *("--bonus.once", "--bonus.no-automatic-threshold", "--bonus.threshold", "0.1"),
     *("--bonus.ensemble.members", "2", "--bonus.ensemble.capacity", "64", "--bonus.ensemble.updates", "2"),
     *("--bonus.ensemble.chunk", "16", "--bonus.ensemble.train.batch-size", "8"),
     *("--bonus.ensemble.train.learning-rate", "3e-4", "--bonus.ensemble.network.features", "8"),
@@ -307,7 +307,7 @@ def test_a_training_that_is_killed_goes_on_as_if_it_had_not_been(
     ("words", "answer"),
     [
         (("train", "thawing", "--bonus", "eldn"), "no bonus 'eldn'; did you mean 'elden'"),
-        (("train",), "elden train needs a world"),
+        (("train",), "elden train needs a world: thawing, carwash, minecraft, kitchen, empty, chain, or gym:ID"),
         (("train", "thawing", "--seeds", "0"), "--seeds 0 given; at least 1 agent is trained"),
         (("train", "thawing", "--steps", "0"), "--steps 0 given"),
         (("train", "thawing", "--loop.num-envs", "0"), "--envs 0 given; it must be 1 or more"),
@@ -326,7 +326,7 @@ def test_a_training_that_is_killed_goes_on_as_if_it_had_not_been(
         (("train", "thawing", "--bonus.threshold", "0.1"), "--bonus.automatic-threshold does not"),
         (("train", "thawing", "--ppo.entrop", "1"), "has no option '--ppo.entrop'; did you mean '--ppo.entropy'"),
         (("resume",), "elden resume needs the folder of a run"),
-        (("resume", "nowhere"), "nowhere holds no run: it has no config.json"),
+        (("resume", "nowhere"), "there is no folder nowhere"),
     ],
 )
 def test_mistakes_on_the_command_line_are_answered_with_a_line(
@@ -431,7 +431,7 @@ def test_wandb_that_is_not_there_is_told_before_anything_is_trained(
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     assert main([*WORDS, "--wandb", "thaw", "--out", str(tmp_path / "run")]) == 2
-    assert "not installed: pip install 'elden[wandb]'" in capsys.readouterr().err
+    assert "not installed: pip install '.[wandb]'" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from elden.bonuses.intrinsic import IntrinsicReward
     from elden.bonuses.registry import BonusConfig
     from elden.factors import Continuous, Discrete, Entity, Factors, Variable
+    from elden.training.presets import training_preset
     from elden.worlds.registry import make
 
 __version__ = "0.1.0"
@@ -26,6 +27,7 @@ _HOMES = {
     "IntrinsicReward": "elden.bonuses.intrinsic",
     "Variable": "elden.factors",
     "make": "elden.worlds.registry",
+    "training_preset": "elden.training.presets",
 }
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "Variable",
     "__version__",
     "make",
+    "training_preset",
 ]
 
 

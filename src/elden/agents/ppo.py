@@ -35,7 +35,7 @@ class PpoConfig:
     epochs: int = 4
     """How often each transition of a rollout is used."""
     minibatch_size: int = 1024
-    """Transitions in one update."""
+    """Transitions in one update. What is left of a rollout and does not fill one is left out of that epoch."""
     clip: float = 0.2
     """How far from 1 a ratio of probabilities may go."""
     gae: float = 0.95

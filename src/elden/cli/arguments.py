@@ -165,7 +165,8 @@ def _world_class(
         if isinstance(default, World):
             return type(default)
         if not helps:
-            raise UsageError(f"elden {name} needs a world: {', '.join(WORLDS)}")
+            hosts = HostConfig in get_args(get_type_hints(command)["world"])
+            raise UsageError(f"elden {name} needs a world: {', '.join(WORLDS)}{', or gym:ID' if hosts else ''}")
         return None
     if given.startswith(PREFIX) or given == HOST:
         if HostConfig not in get_args(get_type_hints(command)["world"]):

@@ -36,7 +36,7 @@ from elden.worlds.base import World
 
 _LINE_EVERY_S = 10.0
 _ROWS = {
-    "success, solvable layouts": "episode/success_solvable",
+    "success where solvable": "episode/success_solvable",
     "success": "episode/success",
     "stages reached": "episode/normalized_stage",
     "intrinsic reward": "bonus/mean",
@@ -70,7 +70,7 @@ class TrainOptions:
     chunk: int = 1
     """Rollouts between two returns to the host."""
     wandb: Annotated[str | None, shown_as("PROJECT", "none, or where the run is logged already")] = None
-    """Log to this project of Weights & Biases too (pip install 'elden[wandb]')."""
+    """Log to this project of Weights & Biases too (pip install ".[wandb]")."""
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -276,7 +276,7 @@ class _Lines:
         self.said = 0.0
 
     def __enter__(self) -> None:
-        self.console.print("compiling")
+        self.console.print("compiling, which takes a minute or so")
 
     def __exit__(self, *_: object) -> None:
         return

@@ -193,6 +193,8 @@ def read_config(path: Path) -> dict[str, Any]:
         RunFolderError: There is no run in it.
     """
     if not (path / _CONFIG).exists():
+        if not path.exists():
+            raise RunFolderError(f"there is no folder {path}")
         raise RunFolderError(f"{path} holds no run: it has no {_CONFIG}")
     found = _read(path / _CONFIG)
     if not isinstance(found, dict):

@@ -1,4 +1,4 @@
-"""A run's numbers in Weights & Biases, for those who ask for it: `pip install 'elden[wandb]'`.
+"""A run's numbers in Weights & Biases, for those who ask for it: `pip install ".[wandb]"`.
 
 One run there for each run folder, which keeps its project and id in wandb.json; the run goes on when the training does.
 """
@@ -24,9 +24,7 @@ def require_wandb() -> Any:
     try:
         return importlib.import_module("wandb")
     except ImportError:
-        raise RunFolderError(
-            "W&B needs the package wandb, which is not installed: pip install 'elden[wandb]'"
-        ) from None
+        raise RunFolderError("W&B needs the package wandb, which is not installed: pip install '.[wandb]'") from None
 
 
 def kept_project(folder: Path) -> str | None:

@@ -17,7 +17,7 @@ class NetworkConfig:
     children: Granularity = "variable"
     """What one network predicts: one variable, or all variables of one entity."""
     inputs: Granularity = "entity"
-    """What one input is: all variables of one entity, or one variable. The action is one more input."""
+    """What one input is: one variable, or all variables of one entity. The action is one more input."""
     features: tuple[int, ...] = (64, 64)
     """Widths of the layers of the MLP that each input has of its own."""
     heads: int = 4
@@ -71,7 +71,7 @@ class TrainConfig:
     penalty_stop: int = 100_000
     """Update from which λ has its full value; in between it rises linearly."""
     penalty_of: DerivativeOf = "probability"
-    """Whose derivative is penalised: that of p̂, as the paper writes, or that of log p̂, as its programs do."""
+    """Whose derivative is penalised: that of log p̂, as in the paper's programs, or that of p̂, as it writes."""
     precision: Precision = "float32"
     """Number format of activations; parameters, likelihoods and optimiser always have float32. A bonus judges steps in
     the same format."""
