@@ -153,6 +153,26 @@ def test_a_training_that_is_stopped_goes_on_as_if_it_had_not_been(
     assert lines_of(folder) == lines_of(whole[1])
 
 
+def test_a_finished_training_can_have_more_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it comes to is as if it had had them from the start."""
+    config = replace(TINY, bonus_name="none", bonus=BonusConfig(), seeds=1)
+    short = replace(config, loop=replace(config.loop, steps=STEPS // 4))
+    Training(WORLD, short, tmp_path / "short").run()
+    expected = Training(WORLD, config, tmp_path / "long").run()
+    assert main(["resume", str(tmp_path / "short"), "--steps", str(STEPS)]) == 0
+    kept = Training.open(tmp_path / "short").kept()
+    assert kept is not None
+    assert_equal(kept.tree, expected)
+    assert lines_of(tmp_path / "short") == lines_of(tmp_path / "long")
+    assert Training.open(tmp_path / "short").finished
+    assert main(["resume", str(tmp_path / "short"), "--steps", str(STEPS)]) == 2
+    assert f"has {STEPS} steps already" in capsys.readouterr().err
+    falling = replace(short, ppo=replace(short.ppo, anneal=True))
+    Training(WORLD, falling, tmp_path / "falling")
+    with pytest.raises(RunFolderError, match="falls to 0"):
+        Training.extend(tmp_path / "falling", STEPS)
+
+
 def test_a_damaged_state_is_named_and_the_one_before_it_used(
     whole: tuple[LoopState[Any], Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

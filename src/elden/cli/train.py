@@ -174,18 +174,22 @@ class Train(TrainOptions, PresetOptions):
 
 @dataclass(frozen=True)
 class Resume(TrainOptions):
-    """Go on with a training that was stopped or killed, from its run folder alone."""
+    """Go on with a training that was stopped or killed, from its run folder; or for longer with a finished one."""
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help_behavior_hint="(required)")] = (
         Path()
     )
     """The run folder."""
+    steps: Annotated[int | None, shown_as("INT", "those that it has")] = None
+    """Steps of each seed in all, more than the training has so far."""
 
     def run(self, command_line: str) -> None:
         """Train to the end."""
         if self.folder == Path():
             raise UsageError("elden resume needs the folder of a run, such as runs/train/carwash-elden-plus")
         with refusals(self.folder):
+            if self.steps is not None:
+                Training.extend(self.folder, self.steps)
             self.check_wandb(self.folder)
             training = Training.open(self.folder, **self.options(command_line))
         self.train(training, self.folder)
@@ -195,7 +199,7 @@ def train(training: Training, folder: Path) -> None:
     """Train with a live view, and print the results."""
     console = make_console()
     if training.finished:
-        console.print(f"{folder} is finished; nothing is left to train")
+        console.print(f"{folder} is finished; nothing is left to train (elden resume {folder} --steps N trains longer)")
     else:
         loop = training.config.loop
         if loop.steps <= loop.warmup_steps:

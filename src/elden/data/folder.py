@@ -87,6 +87,11 @@ class RunFolder:
         """Where tables go."""
         return self.path / "tables"
 
+    def change(self, config: Mapping[str, object]) -> None:
+        """Give the run other settings; it is then not finished any more."""
+        (self.path / SUMMARY).unlink(missing_ok=True)
+        write_json(self.path / _CONFIG, plain(config))
+
     def log(self, step: int, values: Mapping[str, object]) -> None:
         """Add a line to the metrics, and give their numbers to all writers."""
         line = json.dumps(plain({"step": step, **values}), allow_nan=False)

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from elden.ahead import compile_ahead
 from elden.data.folder import RunFolder, RunFolderError, read_config
-from elden.data.plain import from_plain
+from elden.data.plain import from_plain, plain
 from elden.data.slots import Kept, Slots
 from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.hosts.world import PREFIX, HostConfig, HostWorld
@@ -111,7 +111,7 @@ class Training:
         self.loop: Loop[Any] = Loop.of(world, config)
         identity = self.identity(world, config)
         self.folder = RunFolder(folder, identity)
-        self.slots = Slots(self.folder.checkpoints, identity, keep)
+        self.slots = Slots(self.folder.checkpoints, _identity_of_states(identity, config), keep)
         self.save_every_s = save_every_s
         self.deadline = deadline or Deadline()
         self.progress = progress
@@ -138,6 +138,29 @@ class Training:
             if isinstance(error, RunFolderError):
                 raise
             raise RunFolderError(f"{folder} holds no training that can go on: {error}") from None
+
+    @classmethod
+    def extend(cls, folder: Path, steps: int) -> None:
+        """Let a training, finished or not, have more steps: what it comes to is as if it had had them from the start.
+
+        Args:
+            folder: The run folder.
+            steps: Steps of each seed in all.
+
+        Raises:
+            RunFolderError: The folder holds no training, or one that cannot have so many steps.
+        """
+        training = cls.open(folder)
+        config, known = training.config, training.config.loop.steps
+        if config.ppo.anneal:
+            raise RunFolderError(
+                f"{folder} has a step size that falls to 0 at its last step; it cannot have more steps"
+            )
+        if steps <= known:
+            raise RunFolderError(f"{folder} has {known} steps already; --steps {steps} given, which is no more")
+        longer = replace(config, loop=replace(config.loop, steps=steps))
+        with training.folder.locked():
+            training.folder.change(cls.identity(training.world, longer))
 
     @staticmethod
     def identity(world: World | HostWorld, config: TrainingConfig) -> dict[str, object]:
@@ -268,6 +291,14 @@ class Training:
             "wall_s": clock.train_s,
             "steps_per_s": steps * self.config.seeds / clock.train_s if clock.train_s > 0 else None,
         }
+
+
+def _identity_of_states(identity: Mapping[str, object], config: TrainingConfig) -> dict[str, object]:
+    """Everything that decides what a state is: how many steps follow only where step sizes depend on it."""
+    whole: dict[str, Any] = plain(identity)  # type: ignore[assignment]
+    if not config.ppo.anneal:
+        del whole["training"]["loop"]["steps"]
+    return whole
 
 
 def _summary_of_seed(
