@@ -1,21 +1,23 @@
 """Makes the pictures of the docs: `python docs/images/make.py` writes worlds.png beside this file.
 
-The film carwash.gif is the one that `elden film` leaves in runs/film; carwash_intervention_*.png are of the carwash run
-that `elden reproduce table1 --preset quick` leaves in runs/table1-quick.
+The film carwash.gif is the one that `elden film` leaves in runs/film/carwash; carwash_intervention_*.png are of the
+carwash run that `elden reproduce table1 --preset quick` leaves in runs/table1-quick.
 """
 
 from pathlib import Path
 
 import jax
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 import elden
 from elden.worlds import pictures
 from elden.worlds.base import World, WorldState
 
-SHOWN = {"thawing": 6, "carwash": 9, "minecraft": 14, "chain": 7}
+SHOWN = {"thawing": 6, "carwash": 9, "minecraft": 14, "kitchen": 14, "chain": 7}
 """The world, and how many scripted steps into the episode."""
+
+_HEIGHT, _TITLE, _GAP = 400, 44, 16
 
 
 def played(world: World, steps: int) -> WorldState:
@@ -28,17 +30,21 @@ def played(world: World, steps: int) -> WorldState:
 
 
 def main() -> None:
-    """Draw the worlds side by side."""
-    frames = [
-        pictures.draw(world.scene(played(world, steps)), tile=40)
-        for world, steps in ((elden.make(name, solvable_only=True), steps) for name, steps in SHOWN.items())
-    ]
-    height = max(frame.shape[0] for frame in frames)
-    sheet = Image.new("RGB", (sum(frame.shape[1] + 12 for frame in frames) - 12, height), "white")
-    x = 0
-    for frame in frames:
-        sheet.paste(Image.fromarray(np.asarray(frame)), (x, 0))
-        x += frame.shape[1] + 12
+    """Draw the worlds side by side, each under its name."""
+    pictured = []
+    for name, steps in SHOWN.items():
+        world = elden.make(name, solvable_only=True)
+        image = Image.fromarray(np.asarray(pictures.draw(world.scene(played(world, steps)), tile=40)))
+        pictured.append(
+            (name, image.resize((round(image.width * _HEIGHT / image.height), _HEIGHT), Image.Resampling.LANCZOS))
+        )
+    width = sum(image.width + _GAP for _, image in pictured) - _GAP
+    sheet = Image.new("RGB", (width, _TITLE + _HEIGHT), "white")
+    draw, font, x = ImageDraw.Draw(sheet), ImageFont.load_default(size=28), 0
+    for name, image in pictured:
+        draw.text((x, 2), name, fill="#1f2933", font=font)
+        sheet.paste(image, (x, _TITLE))
+        x += image.width + _GAP
     sheet.save(Path(__file__).with_name("worlds.png"), optimize=True)
 
 

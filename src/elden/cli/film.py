@@ -19,7 +19,7 @@ from elden.cli.console import make_console
 from elden.cli.episodes import Episode, frames
 from elden.cli.errors import UsageError, check_range, check_seed
 from elden.cli.summary import Filmed, Outcome, Summary, outcome, summary_table, write_summary
-from elden.cli.worlds import world_choice
+from elden.cli.worlds import shown_as, world_choice
 from elden.provenance import provenance
 from elden.worlds.base import World
 from elden.worlds.pictures import write_gif
@@ -45,8 +45,8 @@ class Film:
     """How often the scripted action is replaced by a random one."""
     seed: int = 0
     """Decides the layouts and all chance."""
-    out: Path = Path("runs/film")
-    """Folder for the film and the summary."""
+    out: Annotated[Path | None, shown_as("PATH", "runs/film/WORLD, or runs/film/WORLD-physics")] = None
+    """Folder for the film and the summary; earlier ones there are written over."""
     tile: int = 40
     """Pixels of a cell in the film."""
     fps: float = 4.0
@@ -62,18 +62,26 @@ class Film:
         check_range("tile", self.tile, 16, 200)
         check_range("fps", self.fps, 0.1, 50)
 
+    @property
+    def folder(self) -> Path:
+        """Where the film goes."""
+        if self.out is not None:
+            return self.out
+        return Path("runs/film") / f"{self.world.name}{'-physics' if self.physics else ''}"
+
     def run(self, command_line: str) -> None:
         """Play, film, sum up."""
         console = make_console()
+        out = self.folder
         try:
-            self.out.mkdir(parents=True, exist_ok=True)
+            out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"--out {self.out} cannot be made a folder: {error.strerror}") from None
-        if not os.access(self.out, os.W_OK):
-            raise UsageError(f"--out {self.out} cannot be written to")
+            raise UsageError(f"--out {out} cannot be made a folder: {error.strerror}") from None
+        if not os.access(out, os.W_OK):
+            raise UsageError(f"--out {out} cannot be written to")
         outcomes, filmed, number = self._play(console)
         shown = filmed.filmed()
-        write_gif(self.out / _FILM, self._frames(shown), self.fps)
+        write_gif(out / _FILM, self._frames(shown), self.fps)
         summary = Summary(
             origin=provenance(command_line),
             world=self.world,
@@ -82,11 +90,11 @@ class Film:
             outcomes=tuple(outcomes),
             film=Filmed(_FILM, number, len(shown.steps)),
         )
-        files = write_summary(summary, self.out)
+        files = write_summary(summary, out)
         console.print(summary_table(summary))
         console.print("\nLook at")
         what = "solved" if outcomes[number - 1].success else "not solved"
-        console.print(f"  {self.out / _FILM}   (episode {number}, {what})")
+        console.print(f"  {out / _FILM}   (episode {number}, {what})")
         for file in files:
             console.print(f"  {file}")
 
