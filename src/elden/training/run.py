@@ -295,10 +295,10 @@ class Training:
 
 def _identity_of_states(identity: Mapping[str, object], config: TrainingConfig) -> dict[str, object]:
     """Everything that decides what a state is: how many steps follow only where step sizes depend on it."""
-    whole: dict[str, Any] = plain(identity)  # type: ignore[assignment]
+    whole: Any = plain(identity)
     if not config.ppo.anneal:
         del whole["training"]["loop"]["steps"]
-    return whole
+    return dict(whole)
 
 
 def _summary_of_seed(
