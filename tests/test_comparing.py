@@ -110,7 +110,7 @@ def test_a_row_of_a_table_is_read_back_as_it_was_and_can_be_cut() -> None:
     assert again.until(400) is again
     cut = again.until(300)
     np.testing.assert_array_equal(cut.success, one.success[:3])
-    assert (cut.final.tolist(), cut.whole, cut.by_stage) == ([1.0, 0.2], True, {})
+    assert (cut.final.tolist(), cut.whole, list(cut.by_stage)) == ([1.0, 0.2], True, ["one", "two"])
     assert cut.stages_reached == pytest.approx(0.6)
     # Read back and cut again, it is still known how far the training went.
     twice = Agents.load(json.loads(json.dumps(plain(cut.numbers())))).until(200)

@@ -64,7 +64,7 @@ class Agents:
         steps: Steps that each agent had taken at the end of each rollout.
         success: Success over solvable layouts in each rollout; NaN where no such episode ended.
         stages: Share of stages reached.
-        by_stage: How often each stage was reached in the last tenth of these steps; empty where nobody knows.
+        by_stage: How often each stage was reached in the last tenth of the training.
         went_on: The steps that were taken in truth, where only a part of them is looked at.
         notes: What else is to be known of the row.
     """
@@ -134,7 +134,7 @@ class Agents:
     def until(self, steps: int) -> "Agents":
         """The part of the training up to a step, which must have been taken.
 
-        How often single stages were reached there is not known, only how many of them were.
+        How often single stages were reached there is not known: these stay those of the training's end.
 
         Raises:
             ValueError: There is no rollout before that step.
@@ -149,7 +149,6 @@ class Agents:
             steps=self.steps[kept],
             success=self.success[kept],
             stages=self.stages[kept],
-            by_stage={},
             went_on=self.went_on or int(self.steps[-1]),
         )
 
@@ -268,16 +267,14 @@ def report(agents: Sequence[Agents], out: Path, command: str | None = None, note
         words = f"{words} What has not come to its end is shown as far as it has."
     for each in agents:
         if each.went_on is not None:
-            words = f"{words} {each.contender} went on until step {each.went_on:,}, which is not shown."
+            words = f"{words} {each.contender} went on until step {each.went_on:,}, of which only stages.png is."
     if note is not None:
         words = f"{words}\n\n{note}"
     write_text(out / "table.md", "\n\n".join([*map(markdown_table, tables), words]) + "\n")
     write_json(out / "table.json", {"kind": "exploration", "provenance": origin, "rows": [a.numbers() for a in agents]})
     lines = [Line(a.world, a.contender, a.steps, running_mean(a.success)) for a in agents]
     save(bonus_curves(lines, "Success over solvable layouts"), out / "curves.png")
-    stages = {(a.world, a.contender): a.by_stage for a in agents if a.by_stage}
-    if stages:
-        save(stage_bars(stages, "How far agents come"), out / "stages.png")
+    save(stage_bars({(a.world, a.contender): a.by_stage for a in agents}, "How far agents come"), out / "stages.png")
     return tables
 
 
