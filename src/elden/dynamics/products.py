@@ -10,6 +10,7 @@ from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 _UNROLL = 64
@@ -188,3 +189,38 @@ def _softmax_back(axis: int, weights: Float[Array, "..."], g: Float[Array, "..."
 
 
 softmax.defvjp(_softmax_forward, _softmax_back)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def pick(x: Float[Array, "child feature input batch"], chosen: tuple[int, ...]) -> Float[Array, "child feature batch"]:
+    """Of every child the features of one input."""
+    index = np.array(chosen)
+    mask = index[:, None] == np.arange(x.shape[2])
+
+    def summed(x: Float[Array, "child feature input batch"]) -> Float[Array, "child feature batch"]:
+        return jnp.sum(jnp.where(mask[:, None, :, None], x, 0.0), axis=2)
+
+    def gathered(x: Float[Array, "child feature input batch"]) -> Float[Array, "child feature batch"]:
+        return x[np.arange(len(index)), :, index]
+
+    picked: Float[Array, "child feature batch"] = jax.lax.platform_dependent(x, cpu=summed, default=gathered)
+    return picked
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1, 2))
+def place(
+    x: Float[Array, "child feature batch"], chosen: tuple[int, ...], inputs: int
+) -> Float[Array, "child feature input batch"]:
+    """These features as those of one input of every child, 0 elsewhere."""
+    mask = np.array(chosen)[:, None] == np.arange(inputs)
+    return jnp.where(mask[:, None, :, None], x[:, :, None], jnp.zeros((), x.dtype))
+
+
+pick.defvjp(
+    lambda x, chosen: (pick(x, chosen), x.shape[2]),
+    lambda chosen, inputs, g: (place(g, chosen, inputs),),
+)
+place.defvjp(
+    lambda x, chosen, inputs: (place(x, chosen, inputs), None),
+    lambda chosen, inputs, _, g: (pick(g, chosen),),
+)

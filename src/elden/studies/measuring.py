@@ -1,6 +1,8 @@
 """Scores against the truth: what a detector found, at every level and for every seed."""
 
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
 import jax.numpy as jnp
@@ -199,7 +201,7 @@ def measure_levels(
     held: Held,
     config: DetectConfig,
 ) -> tuple[dict[Level, LevelResult], ...]:
-    """For every run the measures at every level."""
+    """For every run the measures at every level; runs are measured side by side, sorting being most of the work."""
     results: list[dict[Level, LevelResult]] = [{} for _ in scores]
     sources = detector.sources(layout)
     for level in config.levels:
@@ -208,8 +210,13 @@ def measure_levels(
         here = convert(scores, layout, sources, dst, src)
         there = convert(unlabelled, layout, sources, dst, src)
         moved = changed if dst == "entity" else changed[:, layout.factors.entity_of]
-        for run, result in enumerate(results):
-            result[level] = measure_level(here[run], truth, there[run], moved, mask, detector.threshold_rule)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            jobs = [
+                pool.submit(measure_level, mine, truth, others, moved, mask, detector.threshold_rule)
+                for mine, others in zip(here, there, strict=True)
+            ]
+        for result, job in zip(results, jobs, strict=True):
+            result[level] = job.result()
     return tuple(results)
 
 
