@@ -82,6 +82,23 @@ def test_measures_match_scikit_learn() -> None:
     assert best.recall == pytest.approx(sklearn_metrics.recall_score(truth, predicted))
 
 
+def test_an_edge_has_the_roc_auc_of_scikit_learn() -> None:
+    rng = np.random.default_rng(1)
+    scores = rng.integers(0, 6, (40, 3, 4)) / 5.0  # with ties
+    truth = rng.random((40, 3, 4)) < 0.3
+    truth[:, 0, 0], truth[:, 1, 1] = True, False
+    names = ("a", "b", "c", "action")
+    rows = metrics.edge_table(scores, truth, np.ones((3, 4), bool), 0.5, names[:3], names)
+    assert len(rows) == 12
+    for row in rows:
+        dst, src = names.index(row.dst), names.index(row.src)
+        if (dst, src) in ((0, 0), (1, 1)):
+            assert np.isnan(row.roc_auc)
+        else:
+            expected = sklearn_metrics.roc_auc_score(truth[:, dst, src], scores[:, dst, src])
+            assert row.roc_auc == pytest.approx(expected)
+
+
 def test_f1_by_hand() -> None:
     scores = np.array([0.9, 0.8, 0.8, 0.3, 0.1])
     truth = np.array([True, True, False, False, True])

@@ -19,12 +19,11 @@ from elden.graphs.metrics import (
     EdgeRow,
     Measures,
     TypeRow,
-    average_precision,
-    best_f1,
     edge_mask,
     edge_table,
     f1_at,
     measure,
+    pooled,
     roc_auc,
     type_table,
 )
@@ -166,12 +165,12 @@ def measure_level(
     """
     threshold, threshold_between = (automatic(unlabelled, changed, mask, rule, own) for own in (True, False))
     some, true = scores[:, mask], truth[:, mask]
-    best = best_f1(some, true)
+    found = pooled(some, true)
     between = Between(
-        roc_auc=roc_auc(some, true),
-        f1=best.f1,
-        threshold=best.threshold,
-        average_precision=average_precision(some, true),
+        roc_auc=found.roc_auc,
+        f1=found.best.f1,
+        threshold=found.best.threshold,
+        average_precision=found.average_precision,
         positive_rate=float(true.mean()),
         auto_threshold=threshold_between,
         auto_f1=f1_at(some, true, threshold_between).f1,
