@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import encode
-from elden.dynamics.training import Model, Trainer
+from elden.dynamics.training import Model, Trainer, Transitions
 from elden.factors import Granularity
 from elden.graphs import evaluate
 from elden.graphs.attention import Attention
@@ -81,13 +81,33 @@ def test_a_second_call_is_not_compiled_again() -> None:
     layout, detector = layout_of(DISCRETE), Attention()
     models = models_of(layout, detector)
     first, second = (
-        time_scores(detector, layout, models, random_transitions(layout, size), reference_of(layout), chunk=5)
-        for size in (5, 13)
+        time_scores(detector, layout, models, random_transitions(layout, size), reference_of(layout), chunk=6)
+        for size in (6, 13)
     )
     assert first.compile_s > 0
     assert second.compile_s == 0
-    # Three pieces of five transitions for two runs of two members: the median piece is no more than half of all.
-    assert 0 < second.cost_s <= second.run_s / 2 / (5 * 4)
+    # Three pieces of six transitions for two runs of two members: the median piece is no more than half of all.
+    assert 0 < second.cost_s <= second.run_s / 2 / (6 * 4)
+
+
+def test_devices_share_the_transitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout, detector = layout_of(DISCRETE), Attention()
+    models, transitions = models_of(layout, detector), random_transitions(layout, 11)
+    pieces: list[Transitions] = []
+    piece = evaluate._piece
+
+    def noted(*given: Any) -> Transitions:
+        pieces.append(piece(*given))
+        return pieces[-1]
+
+    monkeypatch.setattr(evaluate, "_piece", noted)
+    shared = score_transitions(detector, layout, models, transitions, reference_of(layout), chunk=5)
+    assert len(pieces[0].action.devices()) == jax.local_device_count() == 2
+    assert pieces[0].action.shape == (2, 3)  # one more than asked for, so that both have as many
+    monkeypatch.setattr(jax, "local_device_count", lambda: 1)
+    alone = score_transitions(detector, layout, models, transitions, reference_of(layout), chunk=5)
+    assert pieces[-1].action.shape == (1, 5)
+    np.testing.assert_allclose(shared, alone, rtol=1e-5, atol=1e-6)
 
 
 def live_bytes() -> int:
@@ -116,13 +136,16 @@ def test_more_transitions_take_no_more_memory(monkeypatch: pytest.MonkeyPatch) -
         held.clear()
         gc.collect()
         before = live_bytes()
-        scores = score_transitions(detector, layout, models, transitions, reference, chunk=5)
+        scores = score_transitions(detector, layout, models, transitions, reference, chunk=6)
         assert scores.shape[1] == size
-        assert len(held) == size // 5 + 1  # a first call, and one for each piece
+        assert len(held) == size // 6 + 1  # a first call, and one for each piece
         return max(held) - before
 
-    piece = sum(leaf.nbytes for leaf in jax.tree.leaves(random_transitions(layout, 5)))
-    assert piece <= most_bytes(10) == most_bytes(200) <= 2 * piece
+    piece, copied = (
+        sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
+        for tree in (random_transitions(layout, 6), (models, reference))
+    )
+    assert copied + piece <= most_bytes(12) == most_bytes(180) <= copied + 2 * piece
 
 
 def test_nothing_to_score_is_refused() -> None:

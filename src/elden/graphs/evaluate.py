@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Shaped
 from elden.ahead import compile_ahead
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import encode
+from elden.dynamics.spread import Spread
 from elden.dynamics.training import Model, Transitions
 from elden.factors import Granularity
 from elden.graphs.base import Detector, Reference
@@ -61,9 +62,10 @@ def time_scores(
 ) -> Scored:
     """Scores of all edges of many transitions for each run, averaged over its members, and the time that took.
 
-    One compiled function scores `chunk` transitions; the last piece is filled up with copies of the last transition.
-    A piece is put on the device when it is scored, and its scores are taken from there at once: beyond what the caller
-    keeps there, memory on the device does not grow with the number of transitions.
+    One compiled function scores `chunk` transitions, an equal part of them on each device; the last piece is filled up
+    with copies of the last transition. A piece is put on the devices when it is scored, and its scores are taken from
+    there at once: beyond what the caller keeps there, memory on the devices does not grow with the number of
+    transitions.
 
     Args:
         detector: What reads the models.
@@ -71,40 +73,44 @@ def time_scores(
         models: Every leaf begins with the axes run and member.
         transitions: Flat transitions `[time, …]`.
         reference: States and actions that some detectors try.
-        chunk: Transitions at a time.
+        chunk: Transitions at a time; where devices cannot share them equally, a few more.
     """
     count = transitions.action.shape[0]
     if count < 1 or chunk < 1:
         raise ValueError(f"{count} transitions in chunks of {chunk} given; both must be at least 1")
     num_runs, num_members = jax.tree.leaves(models)[0].shape[:2]
     host = tuple(np.asarray(part) for part in (transitions.obs, transitions.action, transitions.next_obs))
-    piece = _piece(host, 0, chunk)
-    program, compile_s = _compiled(detector, layout, models, piece, reference)
+    spread = Spread.here(min(chunk, jax.local_device_count()))
+    chunk = -(-chunk // spread.runs) * spread.runs
+    models, reference = spread.copy((models, reference))
+    piece = _piece(host, 0, chunk, spread)
+    program, compile_s = _compiled(detector, layout, spread, models, piece, reference)
     np.asarray(program(models, piece, reference))  # the first call of a program pays for its memory
-    parts, times = [], []
+    parts: list[Float[np.ndarray, "run part dst src"]] = []
+    times: list[float] = []
     for first in range(0, count, chunk):
-        piece = _piece(host, first, chunk)
+        piece = _piece(host, first, chunk, spread)
         began = time.perf_counter()
-        parts.append(np.array(program(models, piece, reference)))
+        parts.extend(np.array(program(models, piece, reference)))
         times.append(time.perf_counter() - began)
     cost_s = min(times) / (chunk * num_runs * num_members)
     return Scored(np.concatenate(parts, axis=1)[:, :count], compile_s, sum(times), cost_s)
 
 
-def _piece(host: tuple[Shaped[np.ndarray, "time ..."], ...], first: int, chunk: int) -> Transitions:
-    """`chunk` transitions from `first` on, on the device."""
-    index = np.minimum(np.arange(first, first + chunk), len(host[0]) - 1)
-    piece = Transitions(*(jnp.asarray(part[index]) for part in host))
+def _piece(host: tuple[Shaped[np.ndarray, "time ..."], ...], first: int, chunk: int, spread: Spread) -> Transitions:
+    """`chunk` transitions from `first` on, dealt out to the devices."""
+    index = np.minimum(np.arange(first, first + chunk), len(host[0]) - 1).reshape(spread.runs, -1)
+    piece = spread.deal(Transitions(*(jnp.asarray(part[index]) for part in host)))
     for leaf in jax.tree.leaves(piece):
         leaf.block_until_ready()
     return piece
 
 
-_Program: TypeAlias = Callable[[Model, Transitions, Reference], Float[Array, "run chunk dst src"]]
+_Program: TypeAlias = Callable[[Model, Transitions, Reference], Float[Array, "device run part dst src"]]
 
 
 def _compiled(
-    detector: Detector, layout: Layout, models: Model, piece: Transitions, reference: Reference
+    detector: Detector, layout: Layout, spread: Spread, models: Model, piece: Transitions, reference: Reference
 ) -> tuple[_Program, float]:
     """The compiled function for arrays of these shapes, and the time it took to compile now."""
     leaves, structure = jax.tree.flatten((models, piece, reference))
@@ -112,7 +118,8 @@ def _compiled(
     programs = _programs(detector, layout)  # type: ignore[arg-type]  # detectors are frozen
     if (structure, shapes) in programs:
         return programs[structure, shapes], 0.0
-    compiled, compile_s = compile_ahead(_scores_of_all(detector, layout), (models, piece, reference))
+    each = jax.vmap(_scores_of_all(detector, layout), in_axes=(None, 0, None))
+    compiled, compile_s = compile_ahead(spread.over(each, (False, True, False)), (models, piece, reference))
     programs[structure, shapes] = compiled
     return compiled, compile_s
 
@@ -126,13 +133,15 @@ def _programs(detector: Detector, layout: Layout) -> dict[tuple[jax.tree_util.Py
     return {}
 
 
-def _scores_of_all(detector: Detector, layout: Layout) -> _Program:
-    """The function from all models and one piece of the transitions to scores."""
+def _scores_of_all(
+    detector: Detector, layout: Layout
+) -> Callable[[Model, Transitions, Reference], Float[Array, "run part dst src"]]:
+    """The function from all models and one device's part of the transitions to scores."""
 
-    def scores(models: Model, piece: Transitions, reference: Reference) -> Float[Array, "run chunk dst src"]:
+    def scores(models: Model, piece: Transitions, reference: Reference) -> Float[Array, "run part dst src"]:
         batch = encode(layout, piece.obs, piece.action, piece.next_obs)
 
-        def one(model: Model) -> Float[Array, "chunk dst src"]:
+        def one(model: Model) -> Float[Array, "part dst src"]:
             return detector.scores(layout, model, batch, reference)
 
         return jnp.mean(jax.vmap(jax.vmap(one))(models), axis=1)
