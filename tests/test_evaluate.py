@@ -101,10 +101,11 @@ def test_devices_share_the_transitions(monkeypatch: pytest.MonkeyPatch) -> None:
         return pieces[-1]
 
     monkeypatch.setattr(evaluate, "_piece", noted)
+    monkeypatch.setattr(evaluate, "FEWEST", 2)
     shared = score_transitions(detector, layout, models, transitions, reference_of(layout), chunk=5)
     assert len(pieces[0].action.devices()) == jax.local_device_count() == 2
     assert pieces[0].action.shape == (2, 3)  # one more than asked for, so that both have as many
-    monkeypatch.setattr(jax, "local_device_count", lambda: 1)
+    monkeypatch.setattr(evaluate, "FEWEST", 3)  # so that five are not worth two devices
     alone = score_transitions(detector, layout, models, transitions, reference_of(layout), chunk=5)
     assert pieces[-1].action.shape == (1, 5)
     np.testing.assert_allclose(shared, alone, rtol=1e-5, atol=1e-6)
@@ -130,6 +131,7 @@ def test_more_transitions_take_no_more_memory(monkeypatch: pytest.MonkeyPatch) -
         return run, compile_s
 
     monkeypatch.setattr(evaluate, "_compiled", watched)
+    monkeypatch.setattr(evaluate, "FEWEST", 3)
 
     def most_bytes(size: int) -> int:
         transitions = random_transitions(layout, size)

@@ -271,6 +271,25 @@ def test_products_and_their_first_two_derivatives_are_those_of_einsum(name: str)
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4 * (1 + float(np.abs(other).max())))
 
 
+def test_a_child_reads_its_own_input_by_any_way() -> None:
+    chosen = (2, 0, 2, 1)
+    x, g, other = (
+        jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate(((4, 5, 3, 6), (4, 5, 6), (4, 5, 3, 6)))
+    )
+    expected = np.stack([np.asarray(x)[child, :, input_] for child, input_ in enumerate(chosen)])
+    for way in (products.pick, products.pick_by_sum, products.pick_by_index):
+        np.testing.assert_array_equal(way(x, chosen), expected)
+    placed = products.place(g, chosen, 3)
+    assert float(jnp.sum(placed * x)) == pytest.approx(float(jnp.sum(g * expected)), rel=1e-5)
+
+    def slope(x: Float[Array, "child feature input batch"]) -> Float[Array, ""]:
+        return jnp.sum(other * jax.grad(lambda x: jnp.sum(products.pick(x, chosen) ** 3))(x))
+
+    # Of Σ other · 3 x² over what is picked: 6 x other there, and 0 elsewhere.
+    picked = products.place(products.pick(6 * x * other, chosen), chosen, 3)
+    np.testing.assert_allclose(jax.grad(slope)(x), picked, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("length", [1, 5, 70])
 def test_softmax_has_the_derivatives_of_softmax(length: int) -> None:
     rng = np.random.default_rng(0)

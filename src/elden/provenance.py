@@ -30,9 +30,14 @@ def provenance(command: str | None = None) -> dict[str, str | int]:
         "jaxlib": version("jaxlib"),
         "python": platform.python_version(),
         "device": f"{device.platform}: {device.device_kind}",
-        "cpu_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,
+        "cpu_cores": cpu_cores(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
+
+
+def cpu_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @functools.cache

@@ -137,7 +137,7 @@ class Ensemble:
         """What every member predicts."""
 
         def one(model: Model) -> Float[Array, "child slot value batch"]:
-            return forward(self.layout, model.net, batch.inputs).out
+            return forward(self.layout, model.net, batch.inputs, final=True).out
 
         return jax.vmap(one)(models)
 

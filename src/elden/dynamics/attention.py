@@ -1,9 +1,9 @@
 """Attention over a few inputs, for very many examples.
 
 `composed` is made of the products of `elden.dynamics.products`, one after the other. On a GPU each of them reads its
-operands from memory once for every other input, and they are half of the time of a graph. `fused` does the same in one
-kernel: a thread has one example, and the weights of a few inputs over all inputs stay in its registers. So do its
-derivatives, but these cannot be differentiated again: it serves reading, and training has `composed`.
+operands from memory once for every other input. `fused` does the same in one kernel: a thread has one example, and the
+weights of a few inputs over all inputs stay in its registers. So do its derivatives, but these cannot be differentiated
+again: it serves reading, and training has `composed`.
 
 With `l = q kᵀ / √size`, `w = softmax(l)` and `o = w v`, and `g` the derivative of a sum with respect to `o`, the
 derivatives are (sums over sources s for the row of a destination d)
@@ -16,7 +16,7 @@ over sources from the rows' kernel. So whatever the number of inputs, a thread h
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, partial, reduce
 from operator import add, mul
 from typing import Any, TypeAlias
 
@@ -29,9 +29,10 @@ from jaxtyping import Array, Float, Int
 from elden.dynamics.products import PerDst, PerPair, PerSrc, attended, pair_products, softmax
 
 _MOST_INPUTS = 64
-"""More inputs than this are left to `composed`."""
+"""More inputs than this are left to `composed`: programs grow with their number."""
 _FEWEST_EXAMPLES = 512
-"""Fewer examples than this are left to `composed`."""
+"""Fewer examples than this are left to `composed`, which is as fast there (`results/attention_kernels_gpu.json`)."""
+_LEAST_CAPABILITY = 8.0
 _REGISTERS = 128
 """Numbers that a thread may hold of the matrices over pairs of inputs."""
 _THREADS = 128
@@ -46,9 +47,21 @@ _Rows: TypeAlias = list[list[_Vector]]
 _Index: TypeAlias = int | Int[Array, ""]
 
 
-def fuses(inputs: int, batch: int) -> bool:
-    """Whether kernels are faster than products for so many inputs and examples, here."""
-    return jax.default_backend() == "gpu" and inputs <= _MOST_INPUTS and batch >= _FEWEST_EXAMPLES
+def worth_fusing(inputs: int, batch: int) -> bool:
+    """Whether this process has a GPU with such kernels, and these are faster there for so many inputs and examples.
+
+    In half precision kernels round less: they sum in float32, while `composed` rounds every product.
+    """
+    return inputs <= _MOST_INPUTS and batch >= _FEWEST_EXAMPLES and _has_kernels()
+
+
+@cache
+def _has_kernels() -> bool:
+    """Triton, which compiles them, knows NVIDIA's GPUs from Ampere on."""
+    if jax.default_backend() != "gpu":
+        return False
+    capability = getattr(jax.local_devices()[0], "compute_capability", None)
+    return capability is not None and float(capability) >= _LEAST_CAPABILITY
 
 
 def composed(
@@ -65,46 +78,74 @@ def weights_of(query: PerDst, key: PerSrc, bias: Float[Array, "child dst src bat
     return softmax(logits if bias is None else logits + bias[:, None], axis=3)
 
 
-def fused(query: PerDst, key: PerSrc, value: PerSrc) -> PerDst:
-    """The values alone, by kernels; without a GPU these are interpreted, which is slow."""
+def fused(query: PerDst, key: PerSrc, value: PerSrc, interpret: bool = False) -> PerDst:
+    """The values of `composed` by kernels on NVIDIA's GPUs, and by products elsewhere.
+
+    Args:
+        query: Of the destinations.
+        key: Of the sources.
+        value: Of the sources.
+        interpret: Run the kernels anywhere, interpreted; that is slow, and for tests.
+    """
     children, heads, size, num_dst, batch = query.shape
     padding = -batch % _WARP
     parts = [part.reshape(children * heads, size, -1, batch) for part in (query, key, value)]
     if padding:
         parts = [jnp.pad(part, ((0, 0), (0, 0), (0, 0), (0, padding))) for part in parts]
-    return _values(*parts)[..., :batch].reshape(children, heads, size, num_dst, batch)
+    return _values(interpret, *parts)[..., :batch].reshape(children, heads, size, num_dst, batch)
 
 
 _PerDst: TypeAlias = Float[Array, "net size dst batch"]
 _PerSrc: TypeAlias = Float[Array, "net size src batch"]
+_Three: TypeAlias = tuple[_PerDst, _PerSrc, _PerSrc]
 
 
-@jax.custom_vjp
-def _values(q: _PerDst, k: _PerSrc, v: _PerSrc) -> _PerDst:
-    (o,) = _call(_values_kernel, (q, k, v), own=q, other=k, outputs=(q,), held=1, scaled=(0,))
-    return o
+def _products(q: _PerDst, k: _PerSrc, v: _PerSrc) -> _PerDst:
+    return composed(q[None], k[None], v[None])[0][0]
 
 
-def _derivatives(saved: tuple[_PerDst, _PerSrc, _PerSrc], g: _PerDst) -> tuple[_PerDst, _PerSrc, _PerSrc]:
-    q, k, v = saved
-    given = q, k, v, g
-    if 2 * q.shape[2] * k.shape[2] <= _REGISTERS:
-        dq, dk, dv = _call(_whole_kernel, given, own=q, other=k, outputs=(q, k, v), held=2, scaled=(0, 4))
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _values(interpret: bool, q: _PerDst, k: _PerSrc, v: _PerSrc) -> _PerDst:
+    def kernel(q: _PerDst, k: _PerSrc, v: _PerSrc) -> _PerDst:
+        (o,) = _call(_values_kernel, (q, k, v), interpret, own=q, other=k, outputs=(q,), held=1, scaled=(0,))
+        return o
+
+    if interpret:
+        return kernel(q, k, v)
+    values: _PerDst = jax.lax.platform_dependent(q, k, v, cuda=kernel, default=_products)
+    return values
+
+
+def _derivatives(interpret: bool, saved: _Three, g: _PerDst) -> _Three:
+    def kernels(q: _PerDst, k: _PerSrc, v: _PerSrc, g: _PerDst) -> _Three:
+        given = q, k, v, g
+        call = partial(_call, interpret=interpret, held=2)
+        if 2 * q.shape[2] * k.shape[2] <= _REGISTERS:
+            dq, dk, dv = call(_whole_kernel, given, own=q, other=k, outputs=(q, k, v), scaled=(0, 4))
+            return dq, dk, dv
+        two = jax.ShapeDtypeStruct((q.shape[0], 2, *q.shape[2:]), jnp.float32)  # type: ignore[no-untyped-call]
+        dq, sums = call(_rows_kernel, given, own=q, other=k, outputs=(q, two), scaled=(0, 4))
+        dk, dv = call(_columns_kernel, (*given, sums), own=k, other=q, outputs=(k, v), scaled=(0,))
         return dq, dk, dv
-    two = jax.ShapeDtypeStruct((q.shape[0], 2, *q.shape[2:]), jnp.float32)  # type: ignore[no-untyped-call]
-    dq, sums = _call(_rows_kernel, given, own=q, other=k, outputs=(q, two), held=2, scaled=(0, 4))
-    dk, dv = _call(_columns_kernel, (*given, sums), own=k, other=q, outputs=(k, v), held=2, scaled=(0,))
-    return dq, dk, dv
+
+    def products(q: _PerDst, k: _PerSrc, v: _PerSrc, g: _PerDst) -> _Three:
+        derived: _Three = jax.vjp(_products, q, k, v)[1](g)
+        return derived
+
+    if interpret:
+        return kernels(*saved, g)
+    derived: _Three = jax.lax.platform_dependent(*saved, g, cuda=kernels, default=products)
+    return derived
 
 
-_values.defvjp(lambda q, k, v: (_values(q, k, v), (q, k, v)), _derivatives)
+_values.defvjp(lambda interpret, q, k, v: (_values(interpret, q, k, v), (q, k, v)), _derivatives)
 
 
-_Kernel: TypeAlias = Callable[["_Place"], None]
+_Kernel: TypeAlias = Callable[["_Tile"], None]
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Tile:
     """What one program of a kernel works on.
 
     Attributes:
@@ -206,13 +247,13 @@ def _of_logits(mean: _Vector, weight: _Vector, slope: _Vector) -> _Vector:
     return weight * (slope - mean)
 
 
-def _values_kernel(at: _Place) -> None:
+def _values_kernel(at: _Tile) -> None:
     q, k, v, o = range(4)
     (logits,) = at.pairs((q, k))
     at.put((o, _softmax(logits)[0], v))
 
 
-def _whole_kernel(at: _Place) -> None:
+def _whole_kernel(at: _Tile) -> None:
     q, k, v, g, dq, dk, dv = range(7)
     logits, slopes = at.pairs((q, k), (g, v))
     weights, _ = _softmax(logits)
@@ -220,7 +261,7 @@ def _whole_kernel(at: _Place) -> None:
     at.put((dq, of_logits, k), turned=[(dk, of_logits, q), (dv, weights, g)])
 
 
-def _rows_kernel(at: _Place) -> None:
+def _rows_kernel(at: _Tile) -> None:
     q, k, v, g, dq, sums = range(6)
     logits, slopes = at.pairs((q, k), (g, v))
     weights, logs = _softmax(logits)
@@ -229,7 +270,7 @@ def _rows_kernel(at: _Place) -> None:
     at.keep(sums, logs, means)
 
 
-def _columns_kernel(at: _Place) -> None:
+def _columns_kernel(at: _Tile) -> None:
     q, k, v, g, sums, dk, dv = range(7)
     logits, slopes = at.pairs((k, q), (v, g))
     weights = _by_column(lambda log, logit: jnp.exp(logit - log), at.kept(sums, 0), logits)
@@ -239,6 +280,7 @@ def _columns_kernel(at: _Place) -> None:
 def _call(
     kernel: _Kernel,
     operands: Sequence[Float[Array, "net _ _ batch"]],
+    interpret: bool,
     *,
     own: Float[Array, "net size own batch"],
     other: Float[Array, "net size other batch"],
@@ -251,6 +293,7 @@ def _call(
     Args:
         kernel: What a program does.
         operands: What it reads.
+        interpret: Whether to run without a GPU.
         own: An array with the inputs that are divided into groups.
         other: An array with the inputs on the other side.
         outputs: Shapes of what it writes.
@@ -267,7 +310,7 @@ def _call(
         # The last group begins earlier where inputs do not go even: some are then computed twice, to the same result.
         start: _Index = jnp.minimum(pl.program_id(2) * group, num_own - group) if groups > 1 else 0
         factors = dict.fromkeys(scaled, own.shape[1] ** -0.5)
-        kernel(_Place(refs, [start + i for i in range(group)], range(num_other), factors))
+        kernel(_Tile(refs, [start + i for i in range(group)], range(num_other), factors))
 
     def spec(array: Float[Array, "net _ _ batch"] | jax.ShapeDtypeStruct) -> pl.BlockSpec:
         return pl.BlockSpec((None, *array.shape[1:3], block), lambda net, part, _: (net, 0, 0, part))
@@ -279,7 +322,7 @@ def _call(
         in_specs=[spec(each) for each in operands],
         out_specs=[spec(each) for each in outputs],
         compiler_params=CompilerParams(num_warps=block // _WARP, num_stages=1),
-        interpret=jax.default_backend() != "gpu",
+        interpret=interpret,
         name=kernel.__name__.strip("_"),
     )
     return list(run(*operands))

@@ -77,10 +77,14 @@ def log_likelihood(
 
 
 def forward(
-    layout: Layout, net: Network, inputs: Float[Array, "input entry batch"], modulation: Modulation = UNCHANGED
+    layout: Layout,
+    net: Network,
+    inputs: Float[Array, "input entry batch"],
+    modulation: Modulation = UNCHANGED,
+    final: bool = False,
 ) -> Output:
-    """The predictions for these inputs."""
-    return predict(layout, net, input_features(layout, net, first_layer(net, inputs)), modulation)
+    """The predictions for these inputs; `final` as in `predict`."""
+    return predict(layout, net, input_features(layout, net, first_layer(net, inputs)), modulation, final)
 
 
 Modulate: TypeAlias = Callable[[Float[Array, "child feature input batch"]], tuple[Modulation, Float[Array, ""]]]

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from elden.dynamics.attention import composed, fused, fuses, weights_of
+from elden.dynamics.attention import composed, fused, weights_of, worth_fusing
 from elden.dynamics.config import Activation, NetworkConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.products import PerDst, PerPair, PerSrc, pick, times
@@ -215,7 +215,7 @@ def _mix(
     children, _, inputs, size = x.shape
     flat = x.reshape(children, config.width, inputs * size)
     heads = (children, config.heads, config.head_size, inputs, size)
-    kernels = final and bias is None and fuses(inputs, size)
+    kernels = final and bias is None and worth_fusing(inputs, size)
     query, key, value = (part.reshape(heads) for part in _project(layer.project, flat, 3, apart=kernels))
     values, weights = _attend(query, key, value, bias, kernels)
     flat = flat + times(layer.out, values.reshape(children, -1, inputs * size))
@@ -238,7 +238,7 @@ def _read(
     project_query, project_pair = jnp.split(layer.project, [width], axis=1)
     query = times(project_query, own).reshape(children, config.heads, config.head_size, 1, size)
     heads = (children, config.heads, config.head_size, inputs, size)
-    kernels = final and bias is None and fuses(inputs, size)
+    kernels = final and bias is None and worth_fusing(inputs, size)
     key, value = (part.reshape(heads) for part in _project(project_pair, flat, 2, apart=kernels))
     values, weights = _attend(query, key, value, None if bias is None else bias[:, None], kernels)
     out = own + times(layer.out, values.reshape(children, width, size))
@@ -258,7 +258,7 @@ def _attend(
     query: PerDst, key: PerSrc, value: PerSrc, bias: Float[Array, "child dst src batch"] | None, kernels: bool
 ) -> tuple[PerDst, PerPair]:
     """What every destination gets from the sources, and how much of each."""
-    if kernels:  # whose weights are not seen: these are left out by the compiler where nobody reads them
+    if kernels:  # they give no weights: these are computed apart, and dropped by the compiler where nobody reads them
         return fused(query, key, value), weights_of(query, key)
     return composed(query, key, value, bias)
 

@@ -191,19 +191,26 @@ def _softmax_back(axis: int, weights: Float[Array, "..."], g: Float[Array, "..."
 softmax.defvjp(_softmax_forward, _softmax_back)
 
 
+def pick_by_sum(
+    x: Float[Array, "child feature input batch"], chosen: tuple[int, ...]
+) -> Float[Array, "child feature batch"]:
+    """What `pick` does, with zeros in the place of the others."""
+    mask = np.array(chosen)[:, None] == np.arange(x.shape[2])
+    return jnp.sum(jnp.where(mask[:, None, :, None], x, jnp.zeros((), x.dtype)), axis=2)
+
+
+def pick_by_index(
+    x: Float[Array, "child feature input batch"], chosen: tuple[int, ...]
+) -> Float[Array, "child feature batch"]:
+    """What `pick` does, without reading the others."""
+    return x[np.arange(len(chosen)), :, np.array(chosen)]
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def pick(x: Float[Array, "child feature input batch"], chosen: tuple[int, ...]) -> Float[Array, "child feature batch"]:
     """Of every child the features of one input."""
-    index = np.array(chosen)
-    mask = index[:, None] == np.arange(x.shape[2])
-
-    def summed(x: Float[Array, "child feature input batch"]) -> Float[Array, "child feature batch"]:
-        return jnp.sum(jnp.where(mask[:, None, :, None], x, 0.0), axis=2)
-
-    def gathered(x: Float[Array, "child feature input batch"]) -> Float[Array, "child feature batch"]:
-        return x[np.arange(len(index)), :, index]
-
-    picked: Float[Array, "child feature batch"] = jax.lax.platform_dependent(x, cpu=summed, default=gathered)
+    by_sum, by_index = (partial(function, chosen=chosen) for function in (pick_by_sum, pick_by_index))
+    picked: Float[Array, "child feature batch"] = jax.lax.platform_dependent(x, cpu=by_sum, default=by_index)
     return picked
 
 

@@ -21,6 +21,8 @@ from elden.graphs.base import Detector, Reference
 
 CHUNK = 256
 """Transitions that are scored at a time."""
+FEWEST = 64
+"""Transitions that are worth a device of their own."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Scored:
         scores: Scores of all edges.
         compile_s: Time to compile; 0 where an earlier call with the same shapes has paid for it.
         run_s: Time to score, transfers to the host included.
-        cost_s: Time for one transition and one model, from the fastest of the pieces: the others waited for something.
+        cost_s: Time for one transition and one model, all devices working, from the fastest of the pieces: the others
+            waited for something.
     """
 
     scores: Float[np.ndarray, "run time dst src"]
@@ -62,10 +65,10 @@ def time_scores(
 ) -> Scored:
     """Scores of all edges of many transitions for each run, averaged over its members, and the time that took.
 
-    One compiled function scores `chunk` transitions, an equal part of them on each device; the last piece is filled up
-    with copies of the last transition. A piece is put on the devices when it is scored, and its scores are taken from
-    there at once: beyond what the caller keeps there, memory on the devices does not grow with the number of
-    transitions.
+    One compiled function scores `chunk` transitions, an equal part of them on each device, of which no more are used
+    than have `FEWEST` of them; the last piece is filled up with copies of the last transition. A piece is put on the
+    devices when it is scored, and its scores are taken from there at once: beyond what the caller keeps there, memory
+    on the devices does not grow with the number of transitions.
 
     Args:
         detector: What reads the models.
@@ -80,7 +83,7 @@ def time_scores(
         raise ValueError(f"{count} transitions in chunks of {chunk} given; both must be at least 1")
     num_runs, num_members = jax.tree.leaves(models)[0].shape[:2]
     host = tuple(np.asarray(part) for part in (transitions.obs, transitions.action, transitions.next_obs))
-    spread = Spread.here(min(chunk, jax.local_device_count()))
+    spread = Spread.here(max(1, min(jax.local_device_count(), chunk // FEWEST)))
     chunk = -(-chunk // spread.runs) * spread.runs
     models, reference = spread.copy((models, reference))
     piece = _piece(host, 0, chunk, spread)
@@ -116,11 +119,12 @@ def _compiled(
     leaves, structure = jax.tree.flatten((models, piece, reference))
     shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
     programs = _programs(detector, layout)  # type: ignore[arg-type]  # detectors are frozen
-    if (structure, shapes) in programs:
-        return programs[structure, shapes], 0.0
+    place = (structure, shapes, spread)
+    if place in programs:
+        return programs[place], 0.0
     each = jax.vmap(_scores_of_all(detector, layout), in_axes=(None, 0, None))
     compiled, compile_s = compile_ahead(spread.over(each, (False, True, False)), (models, piece, reference))
-    programs[structure, shapes] = compiled
+    programs[place] = compiled
     return compiled, compile_s
 
 
@@ -128,7 +132,7 @@ _Shapes: TypeAlias = tuple[tuple[tuple[int, ...], str], ...]
 
 
 @lru_cache(maxsize=64)
-def _programs(detector: Detector, layout: Layout) -> dict[tuple[jax.tree_util.PyTreeDef, _Shapes], _Program]:
+def _programs(detector: Detector, layout: Layout) -> dict[tuple[jax.tree_util.PyTreeDef, _Shapes, Spread], _Program]:
     """What has been compiled for a detector and a layout so far; filled by `_compiled`."""
     return {}
 

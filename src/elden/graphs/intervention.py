@@ -130,7 +130,7 @@ def trials(
 
 def predicted(layout: Layout, model: Model, batch: Batch) -> Float[Array, "child slot value batch"]:
     """Logarithms of the probabilities of discrete variables, means of continuous ones."""
-    out = forward(layout, model.net, batch.inputs).out
+    out = forward(layout, model.net, batch.inputs, final=True).out
     if not layout.discrete.any():
         return batch.current + out
     return jnp.where(layout.discrete[..., None, None], log_probabilities(layout, out), batch.current + out)

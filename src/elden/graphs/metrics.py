@@ -12,6 +12,7 @@ infinite, and are then ordered as usual; NaN is refused.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import jax
@@ -327,7 +328,7 @@ class _Ranked:
     def num_positives(self) -> int:
         return int(self.labels.sum())
 
-    @property
+    @cached_property
     def counts(self) -> tuple[Int[np.ndarray, " level"], Int[np.ndarray, " level"]]:
         """How many pairs with and without a dependency have each score."""
         on, off = (
@@ -338,7 +339,7 @@ class _Ranked:
     def sorted_classes(
         self,
     ) -> tuple[Bool[np.ndarray, " entry"], Int[np.ndarray, " entry"], Int[np.ndarray, " entry"]]:
-        """Class, rank and number of pairs of every score that either class has, in order: nothing is left to sort."""
+        """Class, rank and number of pairs of every score that either class has, in order: soon sorted again."""
         weights = np.stack(self.counts, axis=1).reshape(-1)
         there = np.flatnonzero(weights)
         return there % 2 == 0, there // 2, weights[there]

@@ -1,6 +1,5 @@
 """Scores against the truth: what a detector found, at every level and for every seed."""
 
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -28,6 +27,7 @@ from elden.graphs.metrics import (
     type_table,
 )
 from elden.graphs.thresholds import Rule, automatic
+from elden.provenance import cpu_cores
 from elden.studies.config import LEVELS, DetectConfig, Level
 from elden.studies.errors import StudyError
 from elden.worlds.labels import RuleBook, event_type
@@ -209,7 +209,7 @@ def measure_levels(
         here = convert(scores, layout, sources, dst, src)
         there = convert(unlabelled, layout, sources, dst, src)
         moved = changed if dst == "entity" else changed[:, layout.factors.entity_of]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(cpu_cores()) as pool:
             jobs = [
                 pool.submit(measure_level, mine, truth, others, moved, mask, detector.threshold_rule)
                 for mine, others in zip(here, there, strict=True)
