@@ -269,7 +269,7 @@ def main(args: Args) -> None:
     jax.config.update("jax_num_cpu_devices", os.cpu_count())  # type: ignore[no-untyped-call]
     check(args)
     if args.products:
-        mock.patch.object(network, "worth_fusing", lambda inputs, batch: False).start()
+        mock.patch.object(network, "worth_fusing", return_value=False).start()
     split = collect(elden.make(args.world), CollectConfig(transitions=max(20_000, 2 * args.graphs))).train
     data = Transitions(*(jnp.asarray(part) for part in (split.obs, split.action, split.next_obs)))
     rows, peaks = [], [peak_gflop_per_s()]
