@@ -97,7 +97,7 @@ class Args:
     """Updates in one timed run (GPU: take 1000)."""
     graphs: int = 2048
     """Transitions in one timed reading of graphs (GPU: take 131072)."""
-    chunk: int = 128
+    chunk: int = 64
     """Transitions that are read at a time, on each device (GPU: take 4096)."""
     repeats: int = 5
     """Timed runs; the figure is their median."""
