@@ -120,7 +120,7 @@ def test_kernels_have_no_second_derivative() -> None:
 
 
 def test_graphs_by_kernels_are_those_by_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    layout = layout_of(MIXED, "variable", "entity", "relu", Continuous(2))
+    layout = layout_of(MIXED, "entity", "entity", "relu", Continuous(2))
     net, batch = random_network(layout), random_batch(layout, 5)
     expected = likelihood_and_derivative(layout, net, batch, "log-probability")
     used = []

@@ -92,7 +92,8 @@ AS_STRAIGHT = {"melted": "butter.quat", "toggle": "robot.eef_pos"}
 is mostly above the switch already when it toggles it."""
 
 
-@pytest.mark.parametrize("full", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("full", [False, True])
 def test_graph_of_kitchen_agrees_with_interventions(full: bool) -> None:
     world = world_of("kitchen", full_labels=full)
     found = audit(world, sample(world, jax.random.key(0), per_event=12), jax.random.key(1), draws=1)

@@ -135,6 +135,7 @@ def gated(once: bool = False) -> BonusConfig:
     return replace(TINY, gate=gate, once=once, threshold=0.3, measure="information")
 
 
+@pytest.mark.slow
 def test_curiosity_is_caught_by_the_television_and_elden_is_not() -> None:
     lessons = [walk(seed, 128) for seed in range(3)]
     curious, elden = make_bonus("curiosity", SPACE, TINY), make_bonus("elden", SPACE, gated())
@@ -156,6 +157,7 @@ def test_an_interaction_that_was_never_seen_is_worth_more_than_what_is_known(nam
     assert mean_reward(bonus, seen, pulls()) < hidden / 5
 
 
+@pytest.mark.slow
 def test_an_action_that_influences_nothing_is_worth_nothing_to_cai() -> None:
     bonus = make_bonus("cai", SPACE, TINY)
     alive = trained(bonus, *(walk(seed, 128) for seed in range(2)))

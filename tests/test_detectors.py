@@ -347,6 +347,7 @@ def test_mutual_information_switches_exactly_with_the_switch(detector: Detector,
     assert on.min() > off.max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inputs", INPUTS)
 def test_attention_is_better_than_chance_and_no_more(inputs: Granularity) -> None:
     """It says where the network looks, which is not always what it uses: no better bound can be given."""

@@ -110,6 +110,7 @@ def test_a_training_leaves_what_a_run_folder_holds(whole: tuple[LoopState[Any], 
     assert json.loads((folder / "config.json").read_text())["training"]["loop"]["rollout"] == 6
 
 
+@pytest.mark.slow
 def test_an_interruption_while_metrics_are_told_keeps_states_under_their_own_numbers(
     whole: tuple[LoopState[Any], Path], tmp_path: Path
 ) -> None:
@@ -153,6 +154,7 @@ def test_a_training_that_is_stopped_goes_on_as_if_it_had_not_been(
     assert lines_of(folder) == lines_of(whole[1])
 
 
+@pytest.mark.slow
 def test_a_finished_training_can_have_more_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What it comes to is as if it had had them from the start."""
     config = replace(TINY, bonus_name="none", bonus=BonusConfig(), seeds=1)
@@ -205,6 +207,7 @@ def after(iterations: int, seeds: int = 2, seed: int = 0) -> tuple[LoopState[Any
     return state, {name: np.asarray(values[0]) for name, values in told.items()}
 
 
+@pytest.mark.slow
 def test_seeds_side_by_side_are_those_one_by_one() -> None:
     envs = TINY.loop.num_envs
     (alone, _), (together, _) = after(4, seeds=1, seed=1), after(4)

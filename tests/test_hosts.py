@@ -388,6 +388,7 @@ def learnt(bonus: str, folder: Path, steps: int) -> float:
     return rate
 
 
+@pytest.mark.slow
 def test_an_agent_learns(tmp_path: Path) -> None:
     assert learnt("none", tmp_path / "run", 7_680) > 0.9
 

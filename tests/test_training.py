@@ -261,6 +261,7 @@ def test_half_precision_learns_as_well() -> None:
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(state.model))
 
 
+@pytest.mark.slow
 def test_runs_side_by_side_are_runs_one_by_one() -> None:
     """To the rounding of batched products."""
     trainer, alone = program_of("float32")
