@@ -1,5 +1,6 @@
 """Trees of parameters as one array, for optimisers on GPUs."""
 
+import math
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
@@ -9,6 +10,9 @@ from jaxtyping import Array, Float
 
 _Tree = TypeVar("_Tree")
 Joined: TypeAlias = tuple[Float[Array, "..."], ...]
+
+_ALIGN = 128
+"""Every leaf begins at a multiple of so many numbers: GPUs read and write numbers four at a time only from there."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +36,37 @@ class Joint(Generic[_Tree]):
         return cls(like, jax.default_backend() == "gpu")
 
     def join(self, tree: _Tree) -> Joined:
-        """The leaves, as one array if `whole`."""
+        """The leaves, as one array if `whole`, with zeros between them where they are not aligned."""
         leaves = jax.tree.leaves(tree)
-        return (jnp.concatenate([leaf.ravel() for leaf in leaves]),) if self.whole else tuple(leaves)
+        if not self.whole:
+            return tuple(leaves)
+        parts = []
+        for leaf in leaves:
+            parts.append(leaf.ravel())
+            if gap := _aligned(leaf.size) - leaf.size:
+                parts.append(jnp.zeros(gap, leaf.dtype))
+        return (jnp.concatenate(parts),)
 
     def part(self, arrays: Joined) -> _Tree:
-        """The tree again."""
+        """The tree again. Its derivative is `join`: that of slices would be a sum of as many arrays, each the whole."""
+
+        @jax.custom_vjp
+        def parted(arrays: Joined) -> _Tree:
+            return self._part(arrays)
+
+        parted.defvjp(lambda arrays: (self._part(arrays), None), lambda _, tree: (self.join(tree),))
+        tree: _Tree = parted(arrays)
+        return tree
+
+    def _part(self, arrays: Joined) -> _Tree:
         shapes, structure = jax.tree.flatten(self.like)
         leaves, start = [], 0
         for leaf in shapes if self.whole else ():
             leaves.append(jax.lax.slice(arrays[0], (start,), (start + leaf.size,)).reshape(leaf.shape))
-            start += leaf.size
+            start += _aligned(leaf.size)
         tree: _Tree = jax.tree.unflatten(structure, leaves or arrays)
         return tree
+
+
+def _aligned(size: int) -> int:
+    return math.ceil(size / _ALIGN) * _ALIGN
