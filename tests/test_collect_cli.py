@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +58,23 @@ def test_end_to_end(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for kind, steps in event_counts(data).items():
         assert re.search(rf"│ {kind}\s+│\s+{steps} │\s+{steps / 12:.2%} │", said)
     assert re.search(r"\([\d.]+ kB\)", said)
-    assert run(capsys, "collect", "chain", *SMALL, "--out", str(out))[:2] == (0, said)
+    assert said.startswith("collecting transitions, compiling first\n")
+    again = run(capsys, "collect", "chain", *SMALL, "--out", str(out))
+    assert again[:2] == (0, said.replace(", compiling first", ""))
+
+
+def test_an_interruption_says_how_to_go_on(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a request to terminate, as clusters send it."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("elden.cli.collect.collect", interrupted)
+    code, said, _ = run(capsys, "collect", "chain", *SMALL, "--out", str(tmp_path / "chain"))
+    assert code == 130
+    assert "interrupted; the same command goes on from what was kept" in said
 
 
 def test_events_are_counted_by_type_and_step(tmp_path: Path) -> None:

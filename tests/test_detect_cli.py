@@ -13,9 +13,10 @@ import elden
 from elden.cli import main
 from elden.cli.arguments import parse
 from elden.cli.console import make_console
-from elden.cli.detect import Detect, study_progress
+from elden.cli.detect import Detect
 from elden.cli.options import option_flags
 from elden.cli.reproduce import Reproduce
+from elden.cli.running import study_progress
 from elden.data import CollectConfig, DamagedDataError, collect
 from elden.data.folder import OtherRunError
 from elden.dynamics.config import TrainConfig
@@ -155,6 +156,7 @@ def test_only_mistakes_of_the_user_are_answered_in_one_line(
         ("detect thawing --activation sine", "invalid choice 'sine'"),
         ("detect thawing --data x --transitions 9", "--transitions 9 given, but with --data nothing is collected"),
         ("detect thawing --data x --epsilon 0.5", "--epsilon 0.5 given, but with --data nothing is collected"),
+        ("detect thawing --penalty 1 --methods pcmi", "--penalty 1.0 given, but none of --methods pcmi has λ"),
         ("detect thawing --epsilon 2", "--epsilon 2.0 given; it must be a share, from 0 to 1"),
         ("reproduce", "elden reproduce needs a table: table1, table2"),
         ("reproduce tabel1", "no table 'tabel1'; did you mean 'table1'"),
@@ -175,7 +177,7 @@ def test_mistakes_are_answered_in_one_line(capsys: pytest.CaptureFixture[str], l
 
 def test_progress_without_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("elden.cli.detect.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("elden.cli.running.time.monotonic", lambda: now[0])
     with study_progress(make_console()) as tell:
         for second, what, done in (
             (0, "training", 0),
@@ -185,7 +187,7 @@ def test_progress_without_a_terminal(capsys: pytest.CaptureFixture[str], monkeyp
         ):
             now[0] = float(second)
             tell(what, done, 1000)
-    assert capsys.readouterr().out == "training\ntraining: 800 of 1,000\nit ends\n"
+    assert capsys.readouterr().out == "training, compiling first\ntraining: 800 of 1,000\nit ends\n"
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,7 +201,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
         _, out, _ = run(capsys, "detect", *words.split(), "--help")
         said = " ".join(re.sub("[│\n]", " ", out).split())
         assert f"0 switches it off. (default: {penalty})" in said
-        assert f"Updates of each model. (default: {500_000 if 'paper' in words else 5000})" in said
+        assert f"within the training. (default: {500_000 if 'paper' in words else 5000})" in said
 
 
 def test_what_is_given_counts_even_if_it_is_the_default() -> None:
@@ -230,7 +232,7 @@ def test_detect_end_to_end(capsys: pytest.CaptureFixture[str], tmp_path: Path, d
     (seed,) = summary["methods"]["attention"]["seeds"]
     assert re.search(rf"│ attention +│ +{seed['roc_auc']:.3f} │ +{seed['f1']:.3f} │", said)
     assert summary["provenance"]["command"].startswith("elden detect thawing --features 8")
-    assert "training plain" in said
+    assert "plain networks" in said
     code, _, error = run(capsys, *words, "--seeds", "2")
     assert code == 2
     assert "holds another run (detect.seeds was 1, now 2)" in error

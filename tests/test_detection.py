@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -15,10 +16,11 @@ from dynamics_cases import DISCRETE, layout_of, random_transitions
 
 import elden
 from elden.data import CollectConfig, Dataset, collect
-from elden.data.folder import OtherRunError, RunFolder
+from elden.data.folder import OtherRunError, RunFolder, RunFolderError
 from elden.data.plain import differences, plain
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.runs import Deadline, OutOfTimeError, Run, Training
+from elden.dynamics.training import Transitions
 from elden.graphs.gradient import Gradient
 from elden.graphs.input_mask import InputMask
 from elden.graphs.metrics import edge_mask, f1_at
@@ -26,7 +28,14 @@ from elden.graphs.registry import DETECTORS
 from elden.studies.config import DetectConfig, method_rows
 from elden.studies.detection import detect, groups_of
 from elden.studies.errors import StudyError
-from elden.studies.measuring import entities_changed, held_out, measure_level, sample, self_edges_alone
+from elden.studies.measuring import (
+    all_into_changed,
+    entities_changed,
+    held_out,
+    measure_level,
+    sample,
+    self_edges_alone,
+)
 from elden.studies.paper import METRICS, TABLE_1, TABLE_2, paper_cells, row_name
 from elden.studies.presets import preset
 from elden.studies.reading import load_reader
@@ -140,6 +149,31 @@ def test_graphs_can_be_read_with_what_a_run_leaves(finished: tuple[Detection, Pa
         load_reader(folder, "gradient", 7)
     with pytest.raises(StudyError, match="holds no finished run"):
         load_reader(folder / "media", "gradient")
+    with pytest.raises(StudyError, match=f"there are {re.escape(str(folder))}"):
+        load_reader(folder.parent, "gradient")
+
+
+def test_a_reader_reads_only_what_its_model_has_learnt(finished: tuple[Detection, Path]) -> None:
+    reader = load_reader(finished[1], "gradient")
+    assert len(repr(reader)) < 200
+    steps = held_out(data(), 4).transitions
+    with pytest.raises(StudyError, match=r"obs of shape \(11,\) given; the model reads \[time, 11\]: agent.x"):
+        reader.graphs(Transitions(steps.obs[0], steps.action[0], steps.next_obs[0]))
+    with pytest.raises(StudyError, match=r"next_obs: agent\.x is observed as 1"):
+        reader.graphs(replace(steps, next_obs=steps.next_obs + 100))
+
+
+def test_a_folder_that_is_written_to_is_refused(finished: tuple[Detection, Path]) -> None:
+    folder = finished[1]
+    config = json.loads((folder / "config.json").read_text())
+    with RunFolder(folder, config).locked(), pytest.raises(RunFolderError, match="another process is writing"):
+        detect(thawing(), TINY, dataset=data(), folder=folder)
+
+
+def test_a_folder_of_something_else_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RunFolderError, match="holds something else than a run"):
+        detect(thawing(), TINY, folder=tmp_path, progress=lambda *_: pytest.fail("it has begun"))
 
 
 def test_the_table_of_a_world(finished: tuple[Detection, Path]) -> None:
@@ -147,6 +181,9 @@ def test_the_table_of_a_world(finished: tuple[Detection, Path]) -> None:
     assert [row[0] for row in table.rows] == ["gradient", "attention", "(self-edges alone)"]
     assert table.rows[-1][2:] == (f"{finished[0].self_edges_alone['entity'][1]:.3f}",) * 2 + ("–",)
     assert table.columns == ("method", "ROC-AUC", "best F1", "automatic F1", "cost")
+    between = detection_table(finished[0], edges="between")
+    assert between.rows[-1][0] == "(all into what changed)"
+    assert between.rows[-1][1] == f"{finished[0].all_into_changed['entity'][0]:.3f}"
     assert "±" in table.rows[0][1]
     assert table.rows[0][-1] == "1×"
     assert all(place < 2 for place, _ in table.bold)
@@ -285,6 +322,21 @@ def test_measures_by_hand() -> None:
     assert result.auto_f1 == pytest.approx(12 / 18)
 
 
+def test_all_edges_into_what_changed() -> None:
+    """What the knowledge of what changed is worth without a model, between different nodes."""
+    held = held_out(data(), 4)
+    factors = thawing().factors
+    changed = entities_changed(factors, held.transitions)
+    mask, truth = edge_mask(factors, "entity", "entity"), held.truth(factors, "entity")
+    called = (changed[..., None] & mask)[:, mask]
+    true = truth[:, mask]
+    auc, f1 = all_into_changed(factors, held, "entity")
+    assert f1 == pytest.approx(2 * (called & true).sum() / (called.sum() + true.sum()))
+    assert auc == pytest.approx(0.5 * (1 + called[true].mean() - called[~true].mean()))
+    assert 0.2 < f1 < 0.9
+    assert all(0.5 < value < 1 for value in all_into_changed(factors, held, "variable")[:1])
+
+
 def test_self_edges_alone() -> None:
     """What a graph of self-edges is worth: they are nearly always on, and all other edges are missed."""
     held = held_out(data(), 4)
@@ -336,10 +388,10 @@ def test_a_stopped_study_goes_on_after_another_one_has_done_a_part_of_it(tmp_pat
         dataset=data(),
         folder=tmp_path / "two",
         models=tmp_path,
-        progress=lambda what, done, total: told.append(done) if what.startswith("training") else None,
+        progress=lambda what, done, total: told.append(done) if what.startswith("updates") else None,
         figures=False,
     )
-    assert told == [200]  # the first half of both was there
+    assert told == [0, 200]  # the first half of both was there
     assert both.rows[0].seeds[0] == one.rows[0].seeds[0]
     assert not list(tmp_path.glob("part-*"))
 

@@ -27,8 +27,8 @@ from elden.bonuses.nothing import Nothing
 from elden.cli import main
 from elden.cli.arguments import parse
 from elden.cli.console import make_console
-from elden.cli.detect import stopping
 from elden.cli.options import options_of
+from elden.cli.running import stopping
 from elden.cli.train import Train
 from elden.data import slots
 from elden.data.folder import OtherRunError, RunFolderError

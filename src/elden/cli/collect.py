@@ -1,24 +1,25 @@
 """`elden collect`: transitions of a world's scripted policy, for models to learn from and to be measured on."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console, Group
+from rich.console import Group
 from rich.filesize import decimal
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from elden.cli.console import make_console
 from elden.cli.errors import UsageError
+from elden.cli.running import refusal, stopping, study_progress
 from elden.cli.worlds import describe_options, shown_as, world_choice
 from elden.data.collect import CollectConfig, Dataset, collect
 from elden.worlds.base import World
 from elden.worlds.labels import event_type
+
+_WHAT = "collecting transitions"
 
 
 @dataclass(frozen=True)
@@ -40,30 +41,13 @@ class Collect(CollectConfig):
         console = make_console()
         folder = Path("runs/data") / self.world.name if self.out is None else self.out
         try:
-            with _progress(console, self.transitions) as progress:
-                dataset = collect(self.world, self.config, folder, progress, command=command_line)
+            with study_progress(console) as tell, stopping(console):
+                dataset = collect(self.world, self.config, folder, partial(tell, _WHAT), command=command_line)
         except OSError as error:
             raise refusal(error) from None
         except ValueError as error:
             raise UsageError(str(error)) from None
         console.print(_tables(self.world, dataset, folder))
-
-
-def refusal(error: OSError) -> UsageError:
-    """The line that answers a file or folder that cannot be read or written; it names the one that could not."""
-    reason = error.strerror or str(error)
-    return UsageError(reason if error.filename is None else f"{os.fsdecode(error.filename)}: {reason}")
-
-
-@contextmanager
-def _progress(console: Console, transitions: int) -> Iterator[Callable[[int, int], None]]:
-    """A bar over transitions; nothing where there is no terminal."""
-    words = TextColumn("{task.description}"), TextColumn("transitions")
-    times = TimeElapsedColumn(), TimeRemainingColumn()
-    columns = (words[0], BarColumn(), MofNCompleteColumn(), words[1], *times)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("compiling", total=transitions)
-        yield lambda done, total: bar.update(task, completed=done, total=total, description="collecting")
 
 
 def _tables(world: World, dataset: Dataset, folder: Path) -> Group:

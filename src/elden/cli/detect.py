@@ -1,27 +1,23 @@
 """`elden detect`: train detectors of local dependencies, and measure them on unseen episodes."""
 
 import os
-import signal
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from elden.cli.collect import refusal
 from elden.cli.console import make_console
-from elden.cli.errors import INTERRUPTED, STOPPED, UsageError, check_range
+from elden.cli.errors import UsageError, check_range
 from elden.cli.options import PresetOptions, as_options, options_of
+from elden.cli.running import refusal, stopping, study_progress
 from elden.cli.worlds import shown_as, world_choice
 from elden.data import CollectConfig, DamagedDataError, Dataset, load_dataset
 from elden.data.folder import RunFolderError
-from elden.dynamics.runs import Deadline, OutOfTimeError
+from elden.dynamics.runs import Deadline
+from elden.graphs.registry import detector_named
 from elden.studies.config import DetectConfig
 from elden.studies.detection import detect
 from elden.studies.errors import StudyError
@@ -31,7 +27,6 @@ from elden.studies.tables import detection_tables
 from elden.viewing import rich_table
 from elden.worlds.base import World
 
-_LINE_EVERY_S = 30.0
 _QUICK = study_preset("quick", "")
 
 
@@ -100,6 +95,9 @@ class Detect(StudyOptions):
         for name in ("transitions", "epsilon"):
             if self.data is not None and name in self.given:
                 raise UsageError(f"--{name} {self.config.value(name)} given, but with --data nothing is collected")
+        if "train.penalty" in self.given and not any(detector_named(name).penalised for name in self.config.methods):
+            methods = " ".join(self.config.methods)
+            raise UsageError(f"--penalty {self.config.train.penalty} given, but none of --methods {methods} has λ")
 
     def run(self, command_line: str) -> None:
         """Train, measure, and print a table."""
@@ -137,64 +135,3 @@ def refusals(folder: Path) -> Iterator[None]:
         raise refusal(error) from None
     except (StudyError, RunFolderError, DamagedDataError) as error:
         raise UsageError(as_options(str(error), _OPTIONS)) from None
-
-
-@contextmanager
-def stopping(console: Console, instead: str | None = None) -> Iterator[None]:
-    """Say what to do when the time limit is over, and end with an exit code of its own.
-
-    A request to terminate (SIGTERM) counts as an interruption.
-
-    Args:
-        console: Where to say it.
-        instead: Another command that goes on as well.
-    """
-    on = "the same command" if instead is None else f"the same command, or `{instead}`,"
-    before = signal.getsignal(signal.SIGTERM)
-    main_thread = threading.current_thread() is threading.main_thread()
-    if main_thread:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    except OutOfTimeError as stop:
-        console.print(f"{stop}; what was done is kept, and {on} goes on from there", markup=False)
-        raise SystemExit(STOPPED) from None
-    except KeyboardInterrupt:
-        console.print(f"interrupted; {on} goes on from what was kept", markup=False)
-        raise SystemExit(INTERRUPTED) from None
-    finally:
-        if main_thread:
-            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
-
-
-@contextmanager
-def study_progress(console: Console) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for each thing that is being done; without a terminal, a line at its start and every half minute."""
-    if not console.is_terminal:
-        yield _Lines(console)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    times = (TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, *times, console=console) as bar:
-        tasks = {}
-
-        def tell(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done, total=total)
-
-        yield tell
-
-
-class _Lines:
-    """Progress as lines of text."""
-
-    def __init__(self, console: Console) -> None:
-        self.console, self.what, self.said = console, "", 0.0
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if what == self.what and now - self.said < _LINE_EVERY_S:
-            return
-        self.console.print(what if what != self.what else f"{what}: {done:,} of {total:,}")
-        self.what, self.said = what, now

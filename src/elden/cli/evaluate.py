@@ -17,9 +17,10 @@ from rich.console import Console
 from rich.table import Table
 
 from elden.cli.console import make_console
-from elden.cli.detect import refusals, study_progress
+from elden.cli.detect import refusals
 from elden.cli.episodes import Episode, graph_frames
 from elden.cli.errors import BROKEN, UsageError, check_range, check_seed
+from elden.cli.running import study_progress
 from elden.cli.steps import record
 from elden.data.folder import write_csv, write_json
 from elden.hosts.worker import EnvironmentFailedError

@@ -12,10 +12,11 @@ from jaxtyping import Array, Float, Int, Key, UInt8
 from rich.console import Console
 
 from elden.cli import steps
-from elden.cli.detect import refusals, study_progress
+from elden.cli.detect import refusals
 from elden.cli.episodes import AFTER_SUCCESS, Episode, graph_frames
 from elden.cli.errors import UsageError
 from elden.cli.evaluate import rate_table
+from elden.cli.running import study_progress
 from elden.data.folder import write_json
 from elden.hosts.world import HostWorld
 from elden.provenance import provenance

@@ -7,8 +7,9 @@ from typing import Annotated
 import tyro
 
 from elden.cli.console import make_console
-from elden.cli.detect import StudyOptions, refusals, stopping, study_progress
+from elden.cli.detect import StudyOptions, refusals
 from elden.cli.errors import UsageError
+from elden.cli.running import stopping, study_progress
 from elden.cli.worlds import shown_as
 from elden.dynamics.runs import Deadline
 from elden.studies.paper import PAPER_WORLDS

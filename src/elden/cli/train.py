@@ -19,9 +19,10 @@ from rich.table import Table
 from elden.bonuses import BONUSES
 from elden.bonuses.registry import settings_read
 from elden.cli.console import make_console
-from elden.cli.detect import refusals, stopping
+from elden.cli.detect import refusals
 from elden.cli.errors import BROKEN, UsageError, check_range
 from elden.cli.options import PresetOptions, as_options, options_of, value_of
+from elden.cli.running import stopping
 from elden.cli.worlds import HOST, shown_as, world_or_host_choice
 from elden.data.folder import RunFolderError
 from elden.data.wandb_run import WandbRun, kept_project, require_wandb

@@ -169,7 +169,7 @@ def collect(
         config: What to collect.
         folder: Where to keep the data; None keeps them in memory only. A collection that was interrupted there goes
             on, and a finished one is loaded.
-        progress: Told the number of transitions so far and how many there will be, after every chunk.
+        progress: Told the number of transitions so far and how many there will be, first and after every chunk.
         command: Command line for the card; None takes the one of this process.
 
     Raises:
@@ -186,6 +186,7 @@ def collect(
         check_free(folder, _FILES)
         _check_chunks(folder / _CHUNKS, plan)
         folder.mkdir(parents=True, exist_ok=True)
+    _tell(progress, config, 0)
     chunks = list(_chunks(world, config, None if folder is None else folder / _CHUNKS, plan, progress))
     arrays, counts = _merge(chunks, config)
     card = plain_json({**plan, **_description(world), **counts, "provenance": provenance(command)})

@@ -59,8 +59,6 @@ class RunFolder:
         wanted = plain(config)
         file = path / _CONFIG
         check_same(path, config, advice)
-        if not file.exists() and path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise RunFolderError(f"{path} holds something else than a run; choose a new or an empty folder")
         path.mkdir(parents=True, exist_ok=True)
         for name in ("checkpoints", "media", "tables"):
             (path / name).mkdir(exist_ok=True)
@@ -212,8 +210,11 @@ def check_same(path: Path, config: Mapping[str, object], advice: str = "") -> No
 
     Raises:
         OtherRunError: It does.
+        RunFolderError: It holds files, but no run.
     """
     if not (path / _CONFIG).exists():
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise RunFolderError(f"{path} holds something else than a run; choose a new or an empty folder")
         return
     found, wanted = _read(path / _CONFIG), plain(config)
     if isinstance(found, dict) and isinstance(wanted, dict):

@@ -40,7 +40,8 @@ class DetectConfig:
     members: int = 1
     """Members of an ensemble; their scores are averaged."""
     updates: int = 500_000
-    """Updates of each model."""
+    """Updates of each model. Where they differ from the preset's, λ's rise and the schedules of masks keep their places
+    within the training."""
     segment: int = 1000
     """Updates between two returns to the host: for progress, for saving, and for the time limit. Their batches are in
     memory at the same time."""

@@ -10,6 +10,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -34,6 +35,7 @@ from elden.provenance import provenance
 from elden.studies.config import LEVELS, DetectConfig, Row, method_rows
 from elden.studies.errors import StudyError
 from elden.studies.measuring import (
+    all_into_changed,
     all_transitions,
     break_down,
     entities_changed,
@@ -121,7 +123,7 @@ def detect(
     rows = method_rows(config) if rows is None else tuple(rows)
     description = _description(world, config, rows)
     if folder is not None:
-        sharing = f", which can share its models (--models {folder / 'checkpoints'})"
+        sharing = f", which can share its models (--models {folder / 'checkpoints' if models is None else models})"
         check_same(folder, description, sharing)  # before anything takes time
     if dataset is None:
         dataset = _collect(world, config, progress)
@@ -132,12 +134,13 @@ def detect(
         models = study.folder.checkpoints if models is None else models
     if models is not None:
         study.store = ModelStore(models)
-    try:
-        groups = {group: study.train(group) for group in groups_of(rows, config.all_seeds)}
-        results = study.measure(rows, groups, figures)
-    finally:  # also when it is stopped
-        if study.folder is not None:
-            study.folder.close()
+    with nullcontext() if study.folder is None else study.folder.locked():
+        try:
+            groups = {group: study.train(group) for group in groups_of(rows, config.all_seeds)}
+            results = study.measure(rows, groups, figures)
+        finally:  # also when it is stopped
+            if study.folder is not None:
+                study.folder.close()
     detection = Detection(
         world=world,
         config=config,
@@ -145,6 +148,7 @@ def detect(
         groups={group.name: trained for group, trained in groups.items()},
         models=None if models is None else os.path.relpath(models, folder or Path()),
         self_edges_alone={level: self_edges_alone(world.factors, study.held, level) for level in config.levels},
+        all_into_changed={level: all_into_changed(world.factors, study.held, level) for level in config.levels},
         num_transitions=study.held.graph.shape[0],
         wall_s=time.perf_counter() - began,
         origin=provenance(command),
@@ -236,6 +240,8 @@ class _Study:
         if missing:
             begun = missing if store is None else store.begun(recipe, missing, group.runs)
             found = self._train_missing(group.name, recipe, begun) | found
+        else:
+            self.tell(f"{group.name} networks were trained before", len(found), len(found))
         models: Model = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(found[run].model for run in group.runs))
         skipped = np.array([found[run].skipped for run in group.runs], np.int32)
         return Trained(models, tuple(found[run].speed for run in group.runs), skipped)
@@ -249,6 +255,7 @@ class _Study:
     def _train_missing(self, name: str, recipe: Recipe, runs: tuple[Run, ...]) -> dict[Run, StoredModel]:
         """Train these runs and store them."""
         folder, store = self.folder, self.store
+        what = f"updates of {len(runs)} {name} networks"
 
         def log(stage: str, step: int, metrics: dict[str, list[float]]) -> None:
             if folder is not None:
@@ -263,9 +270,10 @@ class _Study:
             folder=None if store is None else store.begin(recipe, runs),
             identity={"runs": [recipe.describe(run) for run in runs]},
             deadline=self.deadline,
-            progress=lambda done, total, _: self.tell(f"training {name} networks", done, total),
+            progress=lambda done, total, _: self.tell(what, done, total),
             log=log,
         )
+        self.tell(what, 0, training.total)
         trained = training.finish()
         stored = {run: trained.stored(i) for i, run in enumerate(runs)}
         if store is not None:

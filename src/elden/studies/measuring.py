@@ -191,6 +191,19 @@ def self_edges_alone(factors: Factors, held: Held, level: Level) -> tuple[float,
     return roc_auc(scores, truth), f1_at(scores, truth, 1.0).f1
 
 
+def all_into_changed(factors: Factors, held: Held, level: Level) -> tuple[float, float]:
+    """ROC-AUC and F1 between different nodes of a graph that has every edge into what changed and no others.
+
+    No model is needed for that: it is what a detector must beat that knows what changed.
+    """
+    dst, src = LEVELS[level]
+    mask, truth = edge_mask(factors, dst, src), held.truth(factors, level)
+    changed = entities_changed(factors, held.transitions)
+    moved = changed if dst == "entity" else changed[:, factors.entity_of]
+    scores = np.broadcast_to(moved[..., None].astype(np.float32), truth.shape)[:, mask]
+    return roc_auc(scores, truth[:, mask]), f1_at(scores, truth[:, mask], 1.0).f1
+
+
 def measure_levels(
     scores: Float[np.ndarray, "run time dst src"],
     unlabelled: Float[np.ndarray, "run other dst src"],

@@ -39,7 +39,7 @@ class Steps(Protocol):
         """Flat observations after the step."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GraphReader:
     """A detector with one trained model.
 
@@ -57,6 +57,9 @@ class GraphReader:
     level: Level
     threshold: float
 
+    def __repr__(self) -> str:
+        return f"GraphReader({self.detector!r}, level={self.level!r}, threshold={self.threshold:.3g})"
+
     @property
     def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of destinations and sources."""
@@ -68,7 +71,11 @@ class GraphReader:
 
         The action is the last source. Other values of continuous variables, where the detector tries some, are taken
         from these transitions. They are scored `chunk` at a time.
+
+        Raises:
+            StudyError: They are not transitions of the factors that the model has learnt.
         """
+        self._check(steps)
         given = Transitions(*map(jnp.asarray, (steps.obs, steps.action, steps.next_obs)))
         seen = given[jnp.arange(min(CHUNK, len(given.action)))]
         reference = Reference.of(self.layout, seen.obs, seen.action, seen.next_obs)
@@ -80,13 +87,24 @@ class GraphReader:
         """Which edges are there; see `scores`."""
         return self.scores(steps, chunk) >= self.threshold
 
+    def _check(self, steps: Steps) -> None:
+        factors = self.layout.factors
+        for name, obs in (("obs", steps.obs), ("next_obs", steps.next_obs)):
+            if obs.ndim != 2 or obs.shape[1] != factors.width:
+                known = f"[time, {factors.width}]: {', '.join(factors.variable_names)}"
+                raise StudyError(f"{name} of shape {obs.shape} given; the model reads {known}")
+            try:
+                factors.checked(np.asarray(obs))
+            except ValueError as error:
+                raise StudyError(f"{name}: {error}") from None
+
 
 def load_reader(folder: Path | str, method: str, seed: int | None = None) -> GraphReader:
     """The detector, as it is registered, and a model of a run, ready to read graphs.
 
     Args:
-        folder: Run folder that `elden detect` has left, or that of one world of `elden reproduce table1`.
-        method: Which of its detectors.
+        folder: Run folder that `elden detect` has left, or that of one world of `elden reproduce`.
+        method: Which row of its table: a detector, or a λ of table 2.
         seed: Which of its models; None takes the first.
 
     Raises:
@@ -96,8 +114,10 @@ def load_reader(folder: Path | str, method: str, seed: int | None = None) -> Gra
     path = Path(folder)
     try:
         summary = json.loads((path / SUMMARY).read_bytes())
-    except (OSError, ValueError) as error:
-        raise StudyError(f"{path} holds no finished run: {error}") from None
+    except (OSError, ValueError):
+        inside = sorted(str(other.parent) for other in path.glob(f"*/{SUMMARY}"))
+        there = f"; there are {', '.join(inside)}" if inside else ""
+        raise StudyError(f"{path} holds no finished run: it has no readable {SUMMARY}{there}") from None
     methods = summary["methods"]
     if method not in methods:
         raise StudyError(f"the run in {path} has no method {method!r}; {nearest_names(method, methods)}")
@@ -108,4 +128,5 @@ def load_reader(folder: Path | str, method: str, seed: int | None = None) -> Gra
     if summary.get("models") is None or chosen.get("model") is None:
         raise StudyError(f"the models of the run in {path} were not kept")
     saved = load_model(path / summary["models"] / chosen["model"])
-    return GraphReader(detector_named(method), saved.layout, saved.model, summary["level"], chosen["auto_threshold"])
+    detector = detector_named(methods[method]["detector"])
+    return GraphReader(detector, saved.layout, saved.model, summary["level"], chosen["auto_threshold"])

@@ -8,7 +8,7 @@ from elden.studies.config import Level
 from elden.studies.paper import METRICS
 from elden.studies.results import Detection
 from elden.viewing import Cell, Table, format_value
-from elden.viewing.style import SELF_EDGES_ALONE
+from elden.viewing.style import ALL_INTO_CHANGED, SELF_EDGES_ALONE
 
 _WORDS: Mapping[Level, str] = {
     "entity": "between entities",
@@ -45,9 +45,13 @@ def detection_table(detection: Detection, level: Level | None = None, edges: Edg
         )
         for result, known in zip(detection.rows, numbers, strict=True)
     ]
-    if edges == "all":
-        auc, f1 = (format_value(value, digits=3) for value in detection.self_edges_alone[level])
-        rows.append((SELF_EDGES_ALONE, auc, f1, f1, *([format_value(None)] if costs else [])))
+    rule, known_rule = (
+        (SELF_EDGES_ALONE, detection.self_edges_alone)
+        if edges == "all"
+        else (ALL_INTO_CHANGED, detection.all_into_changed)
+    )
+    auc, f1 = (format_value(value, digits=3) for value in known_rule[level])
+    rows.append((rule, auc, f1, f1, *([format_value(None)] if costs else [])))
     bold = {
         (place, column)
         for column, name in enumerate(_MEASURES, 1)

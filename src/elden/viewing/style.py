@@ -29,6 +29,8 @@ FOUND, MISSED, FALSE_ALARM = BLUE, ORANGE, PURPLE
 
 SELF_EDGES_ALONE = "(self-edges alone)"
 """Name of the row that has every edge from a node to itself and no other."""
+ALL_INTO_CHANGED = "(all into what changed)"
+"""Name of the row that has every edge into an entity that changed."""
 
 METHOD_COLORS: Mapping[str, str] = MappingProxyType(
     {
