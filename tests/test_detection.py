@@ -41,9 +41,9 @@ from elden.studies.presets import preset
 from elden.studies.reading import load_reader
 from elden.studies.reproduce import reproduce, table_rows
 from elden.studies.results import Detection, slug
-from elden.studies.tables import cells_of, comparison_table, detection_table
+from elden.studies.tables import cells_of, comparison_table, detection_table, skipped_lines
 from elden.viewing import Cell, markdown_table
-from elden.viewing.style import SELF_EDGES_ALONE
+from elden.viewing.style import ALL_INTO_CHANGED, SELF_EDGES_ALONE
 from elden.worlds.base import World
 from elden.worlds.registry import WORLDS
 
@@ -125,6 +125,11 @@ def test_the_folder_has_all_its_parts(finished: tuple[Detection, Path]) -> None:
         rows = list(csv.DictReader(stream))
     assert len(rows) == edge_mask(thawing().factors, "entity", "entity").sum()
     assert all(int(row["found"]) + int(row["missed"]) == int(row["positives"]) for row in rows)
+    assert skipped_lines(finished[0]) == []
+    row = replace(finished[0].rows[0], skipped=(0, 7))
+    assert skipped_lines(replace(finished[0], rows=(row,))) == [
+        "thawing, gradient: 7 of 400 updates were not finite and were skipped"
+    ]
     types = json.loads((folder / "tables" / "gradient.json").read_text())["types"]
     assert {"goto", "open"} & {row["event"] for row in types}
     models = [path.name for path in (folder / "checkpoints").iterdir()]
@@ -163,6 +168,25 @@ def test_a_reader_reads_only_what_its_model_has_learnt(finished: tuple[Detection
         reader.graphs(replace(steps, next_obs=steps.next_obs + 100))
 
 
+@pytest.mark.slow
+def test_a_step_is_read_alone_as_among_others(tmp_path: Path) -> None:
+    """How far continuous variables move, and which values they have, is known from the training data alone."""
+    kitchen = elden.make("kitchen")
+    collected = collect(kitchen, CollectConfig(transitions=1200, held_out=0.3, chunk_episodes=8))
+    detect(
+        kitchen,
+        replace(TINY, methods=("intervention",), seeds=1, updates=20, segment=20, eval_episodes=2),
+        dataset=collected,
+        folder=tmp_path / "run",
+        figures=False,
+    )
+    reader = load_reader(tmp_path / "run", "intervention")
+    steps = held_out(collected, 2).transitions
+    together = reader.scores(steps[jnp.arange(8)])
+    alone = np.concatenate([reader.scores(steps[jnp.arange(i, i + 1)]) for i in range(8)])
+    np.testing.assert_allclose(alone, together, atol=1e-5)
+
+
 def test_a_folder_that_is_written_to_is_refused(finished: tuple[Detection, Path]) -> None:
     folder = finished[1]
     config = json.loads((folder / "config.json").read_text())
@@ -178,12 +202,12 @@ def test_a_folder_of_something_else_is_refused_at_once(tmp_path: Path) -> None:
 
 def test_the_table_of_a_world(finished: tuple[Detection, Path]) -> None:
     table = detection_table(finished[0])
-    assert [row[0] for row in table.rows] == ["gradient", "attention", "(self-edges alone)"]
-    assert table.rows[-1][2:] == (f"{finished[0].self_edges_alone['entity'][1]:.3f}",) * 2 + ("–",)
+    assert [row[0] for row in table.rows] == ["gradient", "attention", "(self-edges alone)", "(all into what changed)"]
+    assert table.rows[-2][2:] == (f"{finished[0].self_edges_alone['entity'][1]:.3f}",) * 2 + ("–",)
     assert table.columns == ("method", "ROC-AUC", "best F1", "automatic F1", "cost")
     between = detection_table(finished[0], edges="between")
     assert between.rows[-1][0] == "(all into what changed)"
-    assert between.rows[-1][1] == f"{finished[0].all_into_changed['entity'][0]:.3f}"
+    assert between.rows[-1][1] == f"{finished[0].all_into_changed['entity']['roc_auc_between']:.3f}"
     assert "±" in table.rows[0][1]
     assert table.rows[0][-1] == "1×"
     assert all(place < 2 for place, _ in table.bold)
@@ -330,11 +354,16 @@ def test_all_edges_into_what_changed() -> None:
     mask, truth = edge_mask(factors, "entity", "entity"), held.truth(factors, "entity")
     called = (changed[..., None] & mask)[:, mask]
     true = truth[:, mask]
-    auc, f1 = all_into_changed(factors, held, "entity")
-    assert f1 == pytest.approx(2 * (called & true).sum() / (called.sum() + true.sum()))
-    assert auc == pytest.approx(0.5 * (1 + called[true].mean() - called[~true].mean()))
-    assert 0.2 < f1 < 0.9
-    assert all(0.5 < value < 1 for value in all_into_changed(factors, held, "variable")[:1])
+    found = all_into_changed(factors, held, "entity")
+    assert found["f1_between"] == pytest.approx(2 * (called & true).sum() / (called.sum() + true.sum()))
+    assert found["roc_auc_between"] == pytest.approx(0.5 * (1 + called[true].mean() - called[~true].mean()))
+    assert 0.2 < found["f1_between"] < 0.9
+    # All edges: self-edges, with or without the others.
+    both = changed[..., None] | ~mask
+    f1 = 2 * (both & truth).sum() / (both.sum() + truth.sum())
+    assert found["f1"] == pytest.approx(max(f1, self_edges_alone(factors, held, "entity")[1]))
+    assert found["roc_auc"] > self_edges_alone(factors, held, "entity")[0]
+    assert 0.5 < all_into_changed(factors, held, "variable")["roc_auc_between"] < 1
 
 
 def test_self_edges_alone() -> None:
@@ -490,8 +519,8 @@ def test_a_reproduced_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nam
     monkeypatch.setattr("elden.studies.reproduce.detect", stub)
     made = reproduce(name, "quick", ["thawing", "carwash"], tmp_path, command="a command")
     rows = list(TABLE_2) if name == "table2" else list(DETECTORS)
-    assert [row[0] for row in made.table().rows][-1] == SELF_EDGES_ALONE
-    assert len(made.table().rows) == len(rows) + 1
+    assert [row[0] for row in made.table().rows][-2:] == [SELF_EDGES_ALONE, ALL_INTO_CHANGED]
+    assert len(made.table().rows) == len(rows) + 2
     content = json.loads((tmp_path / "table.json").read_text())
     assert (content["kind"], content["preset"], content["provenance"]["command"]) == (name, "quick", "a command")
     assert set(content["worlds"]) == {"thawing", "carwash"}

@@ -495,7 +495,7 @@ def test_markdown_and_terminal_print_the_same_words() -> None:
 def test_methods_and_worlds_keep_their_looks() -> None:
     known = list(style.METHOD_COLORS)
     assert len({style.method_color(method) for method in known}) == len(known)
-    assert set(known) == {*DETECTORS, style.SELF_EDGES_ALONE}
+    assert set(known) == {*DETECTORS, style.SELF_EDGES_ALONE, style.ALL_INTO_CHANGED}
     assert style.method_color("mine") == style.method_color("mine")
     assert style.world_look("thawing") != style.world_look("carwash")
     assert (style.text_color(style.BLUE), style.text_color(style.YELLOW)) == (style.PAPER, style.INK)

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from elden.cli.console import make_console
 from elden.cli.errors import UsageError
+from elden.cli.options import as_options, options_of
 from elden.cli.running import refusal, stopping, study_progress
 from elden.cli.worlds import describe_options, shown_as, world_choice
 from elden.data.collect import CollectConfig, Dataset, collect
@@ -46,7 +47,7 @@ class Collect(CollectConfig):
         except OSError as error:
             raise refusal(error) from None
         except ValueError as error:
-            raise UsageError(str(error)) from None
+            raise UsageError(as_options(str(error), tuple(options_of(CollectConfig)))) from None
         console.print(_tables(self.world, dataset, folder))
 
 

@@ -23,7 +23,7 @@ from elden.studies.detection import detect
 from elden.studies.errors import StudyError
 from elden.studies.presets import Preset
 from elden.studies.presets import preset as study_preset
-from elden.studies.tables import detection_tables
+from elden.studies.tables import detection_tables, skipped_lines
 from elden.viewing import rich_table
 from elden.worlds.base import World
 
@@ -49,6 +49,8 @@ class StudyOptions(PresetOptions):
 
     def __post_init__(self) -> None:
         """Check what needs no world."""
+        if "train.weight" in self.given and self.config.train.priority == 0:
+            raise UsageError(f"--weight {self.config.train.weight} given, but without --priority all weights are 1")
         if self.time_limit_s is not None:
             check_range("time-limit-s", self.time_limit_s, 0, 1e9)
 
@@ -95,9 +97,12 @@ class Detect(StudyOptions):
         for name in ("transitions", "epsilon"):
             if self.data is not None and name in self.given:
                 raise UsageError(f"--{name} {self.config.value(name)} given, but with --data nothing is collected")
-        if "train.penalty" in self.given and not any(detector_named(name).penalised for name in self.config.methods):
+        if not any(detector_named(name).penalised for name in self.config.methods):
             methods = " ".join(self.config.methods)
-            raise UsageError(f"--penalty {self.config.train.penalty} given, but none of --methods {methods} has λ")
+            for name in ("penalty", "penalty_of"):
+                if f"train.{name}" in self.given:
+                    value = f"--{name.replace('_', '-')} {self.config.value(name)}"
+                    raise UsageError(f"{value} given, but none of --methods {methods} has λ")
 
     def run(self, command_line: str) -> None:
         """Train, measure, and print a table."""
@@ -118,6 +123,8 @@ class Detect(StudyOptions):
             )
             for table in detection_tables(detection):
                 console.print(rich_table(table))
+            for line in skipped_lines(detection):
+                console.print(line)
             console.print(f"\n{folder}")
 
     def _data(self) -> Dataset | None:

@@ -14,7 +14,7 @@ from elden.cli.worlds import shown_as
 from elden.dynamics.runs import Deadline
 from elden.studies.paper import PAPER_WORLDS
 from elden.studies.reproduce import TABLES, reproduce
-from elden.studies.tables import EDGES, detection_table
+from elden.studies.tables import EDGES, detection_table, skipped_lines
 from elden.viewing import rich_table
 from elden.worlds.registry import WORLDS, make, nearest_names
 
@@ -77,4 +77,6 @@ class Reproduce(StudyOptions):
                 for level in detection.config.levels:
                     # One world at a time: all of them side by side are too wide for a terminal.
                     console.print(rich_table(made.table(level, [detection.world.name])))
+                for line in skipped_lines(detection):
+                    console.print(line)
             console.print(f"\n{out / 'table.md'}")

@@ -61,7 +61,10 @@ def _has_kernels() -> bool:
     if jax.default_backend() != "gpu":
         return False
     capability = getattr(jax.local_devices()[0], "compute_capability", None)
-    return capability is not None and float(capability) >= _LEAST_CAPABILITY
+    try:
+        return capability is not None and float(capability) >= _LEAST_CAPABILITY
+    except ValueError:  # that of AMD's is a name
+        return False
 
 
 def composed(

@@ -1,5 +1,6 @@
 """Sizes of the network and settings of its training, with the paper's values as defaults."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -84,11 +85,11 @@ class TrainConfig:
         if self.batch_size < 1:
             raise ValueError(f"batch_size={self.batch_size} given; an update needs at least 1 transition")
         for name in ("learning_rate", "clip"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}={getattr(self, name)} given; it must be above 0")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name}={getattr(self, name)} given; it must be above 0, and finite")
         for name in ("mixup", "penalty", "priority", "weight"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}={getattr(self, name)} given; it must be 0 or more")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}={getattr(self, name)} given; it must be 0 or more, and finite")
         if not 0 <= self.penalty_start <= self.penalty_stop:
             raise ValueError(
                 f"penalty_start={self.penalty_start}, penalty_stop={self.penalty_stop} given;"

@@ -46,6 +46,7 @@ from elden.studies.measuring import (
     self_edges_alone,
 )
 from elden.studies.models import ModelStore, Recipe
+from elden.studies.reading import save_reference
 from elden.studies.results import Detection, RowResult, slug
 from elden.worlds.base import World
 from elden.worlds.registry import world_card
@@ -132,6 +133,7 @@ def detect(
     if folder is not None:
         study.folder = RunFolder(folder, {**description, "data": _data(dataset)}, sharing)
         models = study.folder.checkpoints if models is None else models
+        save_reference(study.folder.path, study.seen, config.reference)
     if models is not None:
         study.store = ModelStore(models)
     with nullcontext() if study.folder is None else study.folder.locked():
@@ -224,7 +226,8 @@ class _Study:
         self.data = all_transitions(dataset.train)
         self.unlabelled = sample(dataset.train, config.threshold_transitions)
         self.fingerprint = _fingerprint(dataset.train)
-        seen = sample(dataset.train, max(config.reference, _TYPICAL_OF), seed=1)
+        self.seen = sample(dataset.train, max(config.reference, _TYPICAL_OF), seed=1)
+        seen = self.seen
         self.reference = Reference.of(self.layout, seen.obs, seen.action, seen.next_obs, config.reference)
 
     def tell(self, what: str, done: int, total: int) -> None:

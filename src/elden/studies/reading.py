@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Num
 
 from elden.data.folder import SUMMARY
+from elden.data.store import DamagedDataError, read_arrays, write_arrays
 from elden.dynamics.checkpoint import load_model
 from elden.dynamics.layout import Layout
 from elden.dynamics.training import Model, Transitions
@@ -20,6 +21,9 @@ from elden.graphs.registry import detector_named
 from elden.studies.config import LEVELS, Level
 from elden.studies.errors import StudyError
 from elden.worlds.registry import nearest_names
+
+_REFERENCE = "reference"
+_PARTS = ("obs", "action", "next_obs")
 
 
 @runtime_checkable
@@ -47,6 +51,7 @@ class GraphReader:
         detector: How graphs are read.
         layout: What the model predicts and reads.
         model: Every leaf begins with the axis member.
+        reference: What the training data show of continuous variables: how far they move, and which values they have.
         level: What destinations and sources of the graphs are.
         threshold: An edge is there where its score is at least this; the run's automatic threshold for all edges.
     """
@@ -54,6 +59,7 @@ class GraphReader:
     detector: Detector
     layout: Layout
     model: Model
+    reference: Reference
     level: Level
     threshold: float
 
@@ -69,18 +75,15 @@ class GraphReader:
     def scores(self, steps: Steps, chunk: int = CHUNK) -> Float[np.ndarray, "time dst src"]:
         """Scores of all edges of some transitions: the higher, the more likely a dependency.
 
-        The action is the last source. Other values of continuous variables, where the detector tries some, are taken
-        from these transitions. They are scored `chunk` at a time.
+        The action is the last source. They are scored `chunk` at a time.
 
         Raises:
             StudyError: They are not transitions of the factors that the model has learnt.
         """
         self._check(steps)
         given = Transitions(*map(jnp.asarray, (steps.obs, steps.action, steps.next_obs)))
-        seen = given[jnp.arange(min(CHUNK, len(given.action)))]
-        reference = Reference.of(self.layout, seen.obs, seen.action, seen.next_obs)
         models: Model = jax.tree.map(lambda leaf: leaf[None], self.model)
-        scored = score_transitions(self.detector, self.layout, models, given, reference, chunk)[0]
+        scored = score_transitions(self.detector, self.layout, models, given, self.reference, chunk)[0]
         return convert(scored, self.layout, self.detector.sources(self.layout), *LEVELS[self.level])
 
     def graphs(self, steps: Steps, chunk: int = CHUNK) -> Bool[np.ndarray, "time dst src"]:
@@ -129,4 +132,31 @@ def load_reader(folder: Path | str, method: str, seed: int | None = None) -> Gra
         raise StudyError(f"the models of the run in {path} were not kept")
     saved = load_model(path / summary["models"] / chosen["model"])
     detector = detector_named(methods[method]["detector"])
-    return GraphReader(detector, saved.layout, saved.model, summary["level"], chosen["auto_threshold"])
+    reference = load_reference(path, saved.layout)
+    return GraphReader(detector, saved.layout, saved.model, reference, summary["level"], chosen["auto_threshold"])
+
+
+def save_reference(folder: Path, seen: Transitions, values: int) -> None:
+    """Keep the transitions of the training data that detectors know continuous variables by.
+
+    Args:
+        folder: Run folder.
+        seen: The transitions, from which it is learnt how far continuous variables move.
+        values: How many of them show which values these have.
+    """
+    arrays = {name: np.asarray(getattr(seen, name)) for name in _PARTS}
+    write_arrays(folder / _REFERENCE, arrays, {"values": values})
+
+
+def load_reference(folder: Path, layout: Layout) -> Reference:
+    """What `save_reference` has kept, as detectors read it.
+
+    Raises:
+        DamagedDataError: It is not as it was written.
+    """
+    arrays, card = read_arrays(folder / _REFERENCE)
+    values = card.get("values")
+    if set(arrays) != set(_PARTS) or not isinstance(values, int):
+        raise DamagedDataError(f"{folder / _REFERENCE} does not hold transitions")
+    obs, action, next_obs = (jnp.asarray(arrays[name]) for name in _PARTS)
+    return Reference.of(layout, obs, action, next_obs, values)

@@ -14,7 +14,7 @@ from elden.studies.detection import Progress, detect
 from elden.studies.paper import METRICS, TABLE_2, paper_cells, paper_points, row_name
 from elden.studies.presets import preset
 from elden.studies.results import Detection
-from elden.studies.tables import cells_of, comparison_table, detection_tables, level_words, self_edge_cells
+from elden.studies.tables import cells_of, comparison_table, detection_tables, level_words, rule_cells
 from elden.viewing import Cell, LambdaPoint, Table, lambda_curve, markdown_table, method_bars, save
 from elden.worlds.registry import make, nearest_names
 
@@ -69,7 +69,7 @@ class Reproduction:
         level = self.level if level is None else level
         chosen = [one for one in self.detections if worlds is None or one.world.name in worlds]
         title = f"{_TITLES[self.name]}, {level_words(level)} ({self.settings}, mean ± standard error)"
-        ours = cells_of(chosen, level) + self_edge_cells(chosen, level)
+        ours = cells_of(chosen, level) + rule_cells(chosen, level)
         return comparison_table(ours, self.paper, title)
 
     def points(self) -> list[LambdaPoint]:
@@ -170,8 +170,8 @@ def _write(reproduction: Reproduction, out: Path, command: str | None, figures: 
         parts += map(markdown_table, detection_tables(detection))
     parts.append(
         "The first tables count all edges, those from a node to itself included, as the paper does. Rows in brackets"
-        " are rules that need no model, and what a detector must beat: self-edges and nothing else, or, between"
-        " different nodes, every edge into an entity that changed. *best F1* has the threshold that suits the measured"
+        " are rules that need no model, and what a detector must beat: self-edges and nothing else, and these with"
+        " every edge into an entity that changed. *best F1* has the threshold that suits the measured"
         " episodes best, *automatic F1* one from unlabelled training data"
         + ("; *cost* is the time for one transition over that of `gradient`.\n\n" if costs else ".\n\n")
         + f"Made by `{origin['command']}` on {origin['device']}, {origin['date']}."
@@ -197,7 +197,7 @@ def _draw(reproduction: Reproduction, out: Path) -> None:
     title = f"{_TITLES[reproduction.name]} ({level_words(reproduction.level)}, {reproduction.settings})"
     if reproduction.name == "table1":
         cells = cells_of(reproduction.detections, reproduction.level)
-        cells += self_edge_cells(reproduction.detections, reproduction.level)
+        cells += rule_cells(reproduction.detections, reproduction.level)
         save(method_bars(cells, reproduction.paper, METRICS, title), out / "method_bars.png")
     else:
         save(lambda_curve(reproduction.points(), paper_points(), METRICS, title), out / "lambda_curve.png")

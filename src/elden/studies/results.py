@@ -85,7 +85,8 @@ class Detection:
         groups: The trained models.
         models: Where they are kept, as seen from the run folder; None where they are not.
         self_edges_alone: ROC-AUC and F1 over all edges, at every level, of a graph of self-edges and nothing else.
-        all_into_changed: The same between different nodes, of a graph of all edges into what changed.
+        all_into_changed: At every level, what `all_into_changed` says of a graph of self-edges and all edges into what
+            changed.
         num_transitions: Number of measured transitions.
         wall_s: Seconds that all of it took.
         origin: Command, versions, device and date.
@@ -97,7 +98,7 @@ class Detection:
     groups: Mapping[str, Trained]
     models: str | None
     self_edges_alone: Mapping[Level, tuple[float, float]]
-    all_into_changed: Mapping[Level, tuple[float, float]]
+    all_into_changed: Mapping[Level, Mapping[str, float]]
     num_transitions: int
     wall_s: float
     origin: Mapping[str, str | int]
@@ -110,8 +111,10 @@ class Detection:
             "level": self.config.level,
             "eval_episodes": self.config.eval_episodes,
             "eval_transitions": self.num_transitions,
-            "self_edges_alone": _by_name(self.self_edges_alone),
-            "all_into_changed": _by_name(self.all_into_changed),
+            "self_edges_alone": {
+                level: {"roc_auc": auc, "f1": f1} for level, (auc, f1) in self.self_edges_alone.items()
+            },
+            "all_into_changed": dict(self.all_into_changed),
             "methods": {result.row.name: result.summary() for result in self.rows},
             "models": self.models,
             "training": {
@@ -127,10 +130,6 @@ class Detection:
             "wall_s": self.wall_s,
             "provenance": dict(self.origin),
         }
-
-
-def _by_name(measures: Mapping[Level, tuple[float, float]]) -> dict[Level, dict[str, float]]:
-    return {level: {"roc_auc": auc, "f1": f1} for level, (auc, f1) in measures.items()}
 
 
 def slug(name: str) -> str:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
+from elden.graphs.gradient import Gradient
 from elden.studies.config import Level
 from elden.studies.paper import METRICS
 from elden.studies.results import Detection
@@ -22,6 +23,7 @@ Edges: TypeAlias = Literal["all", "between"]
 
 EDGES: tuple[Edges, ...] = ("all", "between")
 
+_RULES = (SELF_EDGES_ALONE, ALL_INTO_CHANGED)
 _MEASURES: Mapping[str, str] = {"roc_auc": "ROC-AUC", "f1": "best F1", "auto_f1": "automatic F1"}
 
 
@@ -36,7 +38,7 @@ def detection_table(detection: Detection, level: Level | None = None, edges: Edg
     level = detection.config.level if level is None else level
     suffix = "" if edges == "all" else "_between"
     numbers = [result.statistics(level) for result in detection.rows]
-    costs = len({result.row.detector for result in detection.rows}) > 1  # one detector has one cost
+    costs = any(not isinstance(result.row.detector, Gradient) for result in detection.rows)  # which has the unit
     rows = [
         (
             result.row.name,
@@ -45,13 +47,12 @@ def detection_table(detection: Detection, level: Level | None = None, edges: Edg
         )
         for result, known in zip(detection.rows, numbers, strict=True)
     ]
-    rule, known_rule = (
-        (SELF_EDGES_ALONE, detection.self_edges_alone)
-        if edges == "all"
-        else (ALL_INTO_CHANGED, detection.all_into_changed)
-    )
-    auc, f1 = (format_value(value, digits=3) for value in known_rule[level])
-    rows.append((rule, auc, f1, f1, *([format_value(None)] if costs else [])))
+    rules = {SELF_EDGES_ALONE: detection.self_edges_alone[level]} if edges == "all" else {}
+    changed = detection.all_into_changed[level]
+    rules[ALL_INTO_CHANGED] = changed["roc_auc" + suffix], changed["f1" + suffix]
+    for rule, values in rules.items():
+        auc, f1 = (format_value(value, digits=3) for value in values)
+        rows.append((rule, auc, f1, f1, *([format_value(None)] if costs else [])))
     bold = {
         (place, column)
         for column, name in enumerate(_MEASURES, 1)
@@ -73,6 +74,16 @@ def detection_tables(detection: Detection) -> list[Table]:
     return [detection_table(detection, level, edges) for level in detection.config.levels for edges in EDGES]
 
 
+def skipped_lines(detection: Detection) -> list[str]:
+    """A line for each row of whose updates some were skipped, because loss or gradient was not finite."""
+    return [
+        f"{detection.world.name}, {result.row.name}: {sum(result.skipped):,} of"
+        f" {len(result.skipped) * detection.config.updates:,} updates were not finite and were skipped"
+        for result in detection.rows
+        if sum(result.skipped)
+    ]
+
+
 def cells_of(detections: Sequence[Detection], level: Level | None = None) -> list[Cell]:
     """ROC-AUC and F1 of every row of every world; those that are not there are left out."""
     cells = []
@@ -91,14 +102,15 @@ def cells_of(detections: Sequence[Detection], level: Level | None = None) -> lis
     return cells
 
 
-def self_edge_cells(detections: Sequence[Detection], level: Level) -> list[Cell]:
-    """ROC-AUC and F1 of self-edges alone in every world that was measured at this level."""
-    return [
-        Cell(detection.world.name, SELF_EDGES_ALONE, metric, value, None)
-        for detection in detections
-        if level in detection.self_edges_alone
-        for metric, value in zip(METRICS, detection.self_edges_alone[level], strict=True)
-    ]
+def rule_cells(detections: Sequence[Detection], level: Level) -> list[Cell]:
+    """ROC-AUC and F1 of the rules that need no model, in every world that was measured at this level."""
+    cells = []
+    for detection in detections:
+        if level in detection.self_edges_alone:
+            alone = dict(zip(METRICS, detection.self_edges_alone[level], strict=True))
+            for rule, known in ((SELF_EDGES_ALONE, alone), (ALL_INTO_CHANGED, detection.all_into_changed[level])):
+                cells += [Cell(detection.world.name, rule, metric, known[metric], None) for metric in METRICS]
+    return cells
 
 
 def comparison_table(ours: Sequence[Cell], paper: Sequence[Cell], title: str) -> Table:
@@ -111,7 +123,7 @@ def comparison_table(ours: Sequence[Cell], paper: Sequence[Cell], title: str) ->
         known = any(cell.world == world for cell in paper)
         for metric, word in METRICS.items():
             found = [mine.get((world, name, metric)) for name in names]
-            compared = [math.nan if cell is None or cell.method == SELF_EDGES_ALONE else cell.mean for cell in found]
+            compared = [math.nan if cell is None or cell.method in _RULES else cell.mean for cell in found]
             best = _best(compared, digits=2)
             bold |= {(place, len(columns)) for place in best}
             columns += [f"{world} {word}", "paper"] if known else [f"{world} {word}"]

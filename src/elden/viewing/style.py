@@ -42,6 +42,7 @@ METHOD_COLORS: Mapping[str, str] = MappingProxyType(
         "attention-mask": PURPLE,
         "intervention": VERMILLION,
         SELF_EDGES_ALONE: GREY,
+        ALL_INTO_CHANGED: "#B9BEC2",
     }
 )
 _BONUS_COLORS: Mapping[str, str] = MappingProxyType(
