@@ -38,8 +38,8 @@ bench: $(READY)  ## speed of worlds and dynamics models; writes results/*_speed_
 	$(BIN)/python benchmarks/dynamics.py --skip-bfloat16 --out results/dynamics_speed_cpu.json
 
 tables: $(READY)  ## the paper's Tables 1 and 2 with the quick preset, into runs/table1-quick and runs/table2-quick
-	$(BIN)/elden reproduce table1 --preset quick
-	$(BIN)/elden reproduce table2 --preset quick
+	$(BIN)/elden reproduce table1 --preset quick --models runs/tables-quick/models
+	$(BIN)/elden reproduce table2 --preset quick --models runs/tables-quick/models
 
 audit: $(READY)  ## check the true local graphs by intervention; writes results/labels_audit.json
 	$(BIN)/python benchmarks/labels_audit.py --out results/labels_audit.json

@@ -397,7 +397,14 @@ def test_a_study_stops_and_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with pytest.raises(OutOfTimeError, match="the time limit is over, in stage 'begin' at update 50 of 100"):
         detect(thawing(), config, dataset=data(), folder=folder, deadline=Deadline.after(0))
+    # A run that was killed may have logged more than it kept.
+    with (folder / "metrics.jsonl").open("a") as stream:
+        stream.write('{"step": 100, "plain-begin/loss/nll": [7.0]}\n{"step": 100, "attention/entity/f1": [7.0]}\n')
     result = detect(thawing(), config, dataset=data(), folder=folder, figures=False)
+    logged = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in logged if "plain-begin/loss/nll" in line] == [50, 100]
+    assert [line["step"] for line in logged if "attention/entity/f1" in line] == [100]
+    assert [7.0] not in [value for line in logged for value in line.values()]
     assert_equal(result.groups["plain"].models, expected.groups["plain"].models)
     assert result.rows[0].seeds == expected.rows[0].seeds
     lines = (folder / "metrics.jsonl").read_text()

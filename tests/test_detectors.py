@@ -274,7 +274,8 @@ def switch_layout(inputs: Granularity, factors: Factors = SWITCHED) -> Layout:
 
 
 @lru_cache
-def trained(layout: Layout, variant: Variant, penalised: bool) -> Model:
+def trained(layout: Layout, variant: Variant, penalised: bool, learns: bool = True) -> Model:
+    """A model of the switched or of the turned world, or what it was before it learnt."""
     discrete = layout.factors == SWITCHED
     config = TrainConfig(
         learning_rate=2e-2 if discrete else 1e-2,
@@ -287,15 +288,16 @@ def trained(layout: Layout, variant: Variant, penalised: bool) -> Model:
     data, _ = (switched_world if discrete else turned_world)(2048, 0)
     train = partial(trainer.train, num_updates=NUM_UPDATES, derivatives=penalised, mixup=discrete)
     state = jax.jit(trainer.init)(jax.random.key(0))
-    state, metrics = jax.jit(train)(state, trainer.settings(), data, jax.random.key(1))
-    assert float(metrics["loss/skipped"]) == 0
+    if learns:
+        state, metrics = jax.jit(train)(state, trainer.settings(), data, jax.random.key(1))
+        assert float(metrics["loss/skipped"]) == 0
     model: Model = state.model
     return model
 
 
 @lru_cache
-def program_of(detector: Detector, layout: Layout) -> jax.stages.Wrapped:
-    model = trained(layout, detector.variant, detector.penalised)  # type: ignore[arg-type]  # variants are frozen
+def program_of(detector: Detector, layout: Layout, learns: bool = True) -> jax.stages.Wrapped:
+    model = trained(layout, detector.variant, detector.penalised, learns)  # type: ignore[arg-type]  # variants are frozen
     seen, _ = (switched_world if layout.factors == SWITCHED else turned_world)(32, 7)
     reference = reference_of(layout, seen)
 
@@ -307,8 +309,12 @@ def program_of(detector: Detector, layout: Layout) -> jax.stages.Wrapped:
     return jax.jit(scores)
 
 
-def measured(detector: Detector, layout: Layout) -> tuple[float, float, np.ndarray, np.ndarray]:
+def measured(
+    detector: Detector, layout: Layout, own: bool = True, learns: bool = True
+) -> tuple[float, float, np.ndarray, np.ndarray]:
     """ROC-AUC over all edges; that of box ← dial alone; its scores where the switch is on, and where it is off.
+
+    `own` says whether edges from a node to itself count, `learns` whether the model has learnt anything.
 
     Whether the box depends on the switch itself is a matter of definition (its value matters, but only if the box and
     the dial differ), so this edge is left out. Where the box's change is predicted, as with real numbers, its own past
@@ -316,12 +322,12 @@ def measured(detector: Detector, layout: Layout) -> tuple[float, float, np.ndarr
     """
     copies = layout.factors == SWITCHED
     data, on = (switched_world if copies else turned_world)(256, 1)
-    scores = np.asarray(program_of(detector, layout)(data))  # type: ignore[arg-type]  # detectors are frozen
+    scores = np.asarray(program_of(detector, layout, learns)(data))  # type: ignore[arg-type]  # detectors are frozen
     sources = detector.sources(layout)
     truth = np.asarray(layout.factors.reduce_graph(true_graph(on, copies), "variable", sources))
     kept = np.ones(truth.shape[1:], bool)
     kept[BOX, 0] = False
-    if not copies:
+    if not (copies and own):
         owners = layout.factors.entity_of if sources == "entity" else range(4)
         kept[range(4), list(owners)] = False
     edge = scores[:, BOX, -2]
@@ -349,9 +355,12 @@ def test_mutual_information_switches_exactly_with_the_switch(detector: Detector,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("inputs", INPUTS)
-def test_attention_is_better_than_chance_and_no_more(inputs: Granularity) -> None:
+def test_attention_is_better_than_chance(inputs: Granularity) -> None:
     """It says where the network looks, which is not always what it uses: no better bound can be given."""
-    assert measured(Attention(), switch_layout(inputs))[0] > 0.55
+    before, after = (
+        measured(Attention(), switch_layout(inputs), own=False, learns=learns)[0] for learns in (False, True)
+    )
+    assert after > max(0.8, before + 0.3)
 
 
 MASK = LearntMask(coefficient=0.05, start=NUM_UPDATES // 4, stop=NUM_UPDATES // 2, cooling=NUM_UPDATES)
@@ -365,9 +374,12 @@ def test_a_mask_with_a_price_closes_what_is_not_needed() -> None:
 
 
 @pytest.mark.slow
-def test_an_attention_mask_is_better_than_chance_and_no_more() -> None:
-    """Nothing but noise pushes links apart; they stay near each other, in the right order more often than not."""
-    assert measured(AttentionMask(), switch_layout("entity"))[0] > 0.55
+def test_an_attention_mask_puts_links_in_order() -> None:
+    """Nothing but noise pushes links apart; they stay near each other, in the right order."""
+    before, after = (
+        measured(AttentionMask(), switch_layout("entity"), own=False, learns=learns)[0] for learns in (False, True)
+    )
+    assert after > max(0.9, before + 0.3)
 
 
 @pytest.mark.slow

@@ -118,6 +118,18 @@ class RunFolder:
         for writer in self.writers:
             writer.forget_after(step)
 
+    def forget(self, prefix: str, after: int = -1) -> None:
+        """Drop lines of the metrics whose names begin so, of later steps than this: they will be logged again.
+
+        What TensorBoard has of them stays; there the newer number of a step is drawn over the older.
+        """
+        lines = [*self.metrics()]
+        kept = [
+            values for values in lines if values["step"] <= after or not any(name.startswith(prefix) for name in values)
+        ]
+        if len(kept) < len(lines):
+            write_text(self.path / METRICS, "".join(json.dumps(values) + "\n" for values in kept))
+
     def close(self) -> None:
         """Wait until everything is written, also by the writers."""
         for writer in self.writers:

@@ -28,6 +28,9 @@ from elden.dynamics.training import Metrics, Model, Settings, Trainer, TrainStat
 Progress: TypeAlias = Callable[[int, int, dict[str, list[float]]], None]
 """Called with the model updates done and to be done, and the last metrics of each run."""
 
+Restored: TypeAlias = Callable[[str, int], None]
+"""Called with the stage and the update from which it goes on."""
+
 Log: TypeAlias = Callable[[str, int, dict[str, list[float]]], None]
 """Called with the stage, the update and the metrics of each of its runs."""
 
@@ -140,6 +143,7 @@ class Training:
         deadline: When to stop.
         progress: Called after every segment.
         log: Called after every segment.
+        restored: Called before a stage begins.
     """
 
     trainer: Trainer
@@ -152,6 +156,7 @@ class Training:
     deadline: Deadline = Deadline()
     progress: Progress | None = None
     log: Log | None = None
+    restored: Restored | None = None
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -230,6 +235,8 @@ class Training:
         state, clock = self._restore(name, state, span)
         clocks.append(clock)
         restored = clock.update
+        if self.restored is not None:
+            self.restored(name, max(restored, span[0]))
         settings = [self.trainer.settings(run.penalty, run.mixup) for run in runs]
         stacked: Settings = jax.tree.map(lambda *leaves: jnp.stack(leaves), *settings)
         spread = Spread.here(len(runs))

@@ -264,6 +264,10 @@ class _Study:
             if folder is not None:
                 folder.log(step, {f"{name}-{stage}/{metric}": value for metric, value in metrics.items()})
 
+        def restored(stage: str, update: int) -> None:
+            if folder is not None:  # a run that was killed may have logged more than it kept
+                folder.forget(f"{name}-{stage}/", update)
+
         training = Training(
             trainer=recipe.trainer,
             runs=runs,
@@ -275,6 +279,7 @@ class _Study:
             deadline=self.deadline,
             progress=lambda done, total, _: self.tell(what, done, total),
             log=log,
+            restored=restored,
         )
         self.tell(what, 0, training.total)
         trained = training.finish()
@@ -351,6 +356,7 @@ class _Study:
             for name in ("roc_auc", "f1", "auto_f1")
         }
         if not self.folder.finished:  # else the lines are there
+            self.folder.forget(f"{result.row.name}/")
             self.folder.log(self.config.updates, lines)
         name = slug(result.row.name)
         edges, types = file_rows(result.breakdown.edges), file_rows(result.breakdown.types)
