@@ -52,7 +52,7 @@ class Compare:
     steps: Annotated[int | None, shown_as("INT", "the preset's")] = None
     """Steps of each agent."""
     chunk: int = 1
-    """Rollouts between two returns to the host."""
+    """Rollouts made by one call of the compiled program."""
     jobs: int = 1
     """Trainings at the same time. On a GPU several take hardly longer than one; a CPU is busy with one."""
     time_limit_s: Annotated[float | None, shown_as("SECONDS", "none")] = None

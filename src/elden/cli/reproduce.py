@@ -30,7 +30,8 @@ class Reproduce(StudyOptions):
     worlds: Annotated[tuple[str, ...], tyro.conf.arg(metavar=f"{{{','.join(WORLDS)}}} [...]")] = tuple(
         name for name in PAPER_WORLDS if name != "kitchen"
     )
-    """In which worlds. Kitchen, which takes about as long as both of these, must be named."""
+    """In which worlds. Kitchen, which takes about as long as both of these, and minecraft, which takes
+    longer, must be named."""
     out: Annotated[Path | None, shown_as("PATH", "runs/TABLE-PRESET")] = None
     """Folder for the table and a run folder for each world."""
 

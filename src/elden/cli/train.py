@@ -69,7 +69,7 @@ class TrainOptions:
     """Seconds between two states that are kept, in case the process is killed. Ctrl-C, or a request to
     terminate, always keeps one."""
     chunk: int = 1
-    """Rollouts between two returns to the host."""
+    """Rollouts made by one call of the compiled program."""
     wandb: Annotated[str | None, shown_as("PROJECT", "none, or where the run is logged already")] = None
     """Log to this project of Weights & Biases too (pip install ".[wandb]")."""
 

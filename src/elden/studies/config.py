@@ -43,8 +43,8 @@ class DetectConfig:
     """Updates of each model. Where they differ from the preset's, λ's rise and the schedules of masks keep their places
     within the training."""
     segment: int = 1000
-    """Updates between two returns to the host: for progress, for saving, and for the time limit. Their batches are in
-    memory at the same time."""
+    """Updates made by one call of the compiled program: progress, saving and the time limit come between two calls.
+    Their batches are in memory at the same time."""
     transitions: int = 500_000
     """Transitions to collect, held-out ones included, where no data are given."""
     epsilon: float = CollectConfig.epsilon
