@@ -169,7 +169,7 @@ def test_an_action_that_influences_nothing_is_worth_nothing_to_cai() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", some_slow(sorted(set(BONUSES) - {"none"}), ["composite", "graph-count", "disagreement"])
+    "name", some_slow(sorted(set(BONUSES) - {"none"}), ["composite", "graph-count", "disagreement", "cai", "curiosity"])
 )
 def test_every_bonus_fades_where_it_is_always_the_same(name: str) -> None:
     """And its shape, finiteness, and state are as the interface says."""
@@ -415,6 +415,7 @@ def test_gates_measure_continuous_variables_by_their_noise(kind: Gate) -> None:
         assert GateConfig(kind).open(layout, unknown, batch, noise).tolist() == [[False, True]]
 
 
+@pytest.mark.slow
 def test_noise_is_what_members_are_off_by_and_a_share_of_typical_changes() -> None:
     place = Variable("place", Continuous(2, -1.0, 1.0))
     space = Space(Factors((Entity("ball", (place, Variable("lit", Discrete(2)))),)), Discrete(2))

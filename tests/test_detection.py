@@ -296,6 +296,7 @@ def test_episodes_are_measured_without_their_last_step() -> None:
         held_out(data(), 500)
 
 
+@pytest.mark.slow
 def test_the_automatic_threshold_sees_training_data_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other held-out episodes, with other truths, leave it as it is."""
     split = data().held_out

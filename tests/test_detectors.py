@@ -394,7 +394,12 @@ def test_real_numbers_switch_too(detector: Detector, inputs: Granularity) -> Non
 
 @pytest.mark.parametrize(
     "detector",
-    [Gradient(), Pcmi(), PcmiSampled(), Attention(), pytest.param(InputMask(MASK), marks=pytest.mark.slow)],
+    [
+        Gradient(),
+        Pcmi(),
+        Attention(),
+        *(pytest.param(detector, marks=pytest.mark.slow) for detector in (PcmiSampled(), InputMask(MASK))),
+    ],
 )
 def test_a_graph_is_of_its_own_transition_only(detector: Detector) -> None:
     """Graphs are read on unmixed data: what else is in the batch does not matter."""

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from elden.dynamics.config import TrainConfig
 from elden.dynamics.joint import Joined, Joint
-from elden.dynamics.training import Trainer, TrainState
+from elden.dynamics.training import Metrics, Model, Trainer, TrainState
 
 Tree: TypeAlias = dict[str, Float[Array, "..."]]
 SHAPES = {"matrix": (3, 5), "aligned": (2, 64), "scalar": (), "vector": (130,)}
@@ -55,22 +55,35 @@ def test_the_derivative_of_parting_is_joining() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_joined_parameters_learn_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("priority", [0.0, 0.5])
+def test_joined_parameters_learn_the_same(monkeypatch: pytest.MonkeyPatch, priority: float) -> None:
     """To the rounding of the gradient's norm, with runs side by side."""
-    config = TrainConfig(batch_size=8, penalty=0.5, penalty_start=0, penalty_stop=0, clip=0.1)
-    trainer = Trainer(small_layout(), config)
+    config = TrainConfig(batch_size=8, penalty=0.5, penalty_start=0, penalty_stop=0, clip=0.1, priority=priority)
+    trainer = Trainer(small_layout(), config, members=2)
     keys = jax.random.split(jax.random.key(0), 2)
-    states = jax.vmap(trainer.init)(keys)
+    states = jax.vmap(partial(trainer.init, data_size=32))(keys)
     data = random_transitions(small_layout(), 32)
 
-    def learn(whole: bool) -> TrainState:
-        monkeypatch.setattr(Joint, "here", lambda like: Joint(like, whole))
+    def learn(whole: bool) -> tuple[TrainState, Metrics]:
+        made = []
+
+        def here(like: Model) -> Joint[Model]:
+            made.append(like)
+            return Joint(like, whole)
+
+        monkeypatch.setattr(Joint, "here", here)
         program = jax.vmap(partial(trainer.train, num_updates=4), in_axes=(0, None, None, 0))
-        state: TrainState = jax.jit(program)(states, trainer.settings(), data, keys)[0]
-        return state
+        result: tuple[TrainState, Metrics] = jax.jit(program)(states, trainer.settings(), data, keys)
+        assert made
+        return result
 
     for joined, listed in _pairs(learn(True), learn(False)):
-        np.testing.assert_allclose(joined, listed, atol=1e-6)
+        np.testing.assert_allclose(joined, listed, rtol=1e-4, atol=1e-5)
+
+
+def test_a_cpu_only_lists_them() -> None:
+    assert not Joint.here(random_tree()).whole
 
 
 def _pairs(first: object, second: object) -> list[tuple[Float[Array, "..."], Float[Array, "..."]]]:

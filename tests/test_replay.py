@@ -179,7 +179,7 @@ def replay_all(env: WorldEnv, lines: list[Line]) -> dict[int, dict[str, str]]:
     return {number: found for number, found in results.items() if found}
 
 
-@pytest.mark.parametrize("name", some_slow(OPTIONS, ["minecraft_primitives"]))
+@pytest.mark.parametrize("name", some_slow(OPTIONS, ["minecraft_primitives", "minecraft_skills"]))
 def test_every_recorded_transition_happens_again(name: str) -> None:
     lines = recorded(name)
     wrong = replay_all(make_env(name), lines)

@@ -58,6 +58,7 @@ def test_priorities_are_kept_too(tmp_path: Path) -> None:
     assert_equal(stopped.finish().models, expected.models)
 
 
+@pytest.mark.slow
 def test_progress_and_log(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     logged: list[tuple[str, int, int]] = []

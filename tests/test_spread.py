@@ -1,7 +1,4 @@
-"""Runs over devices, and parameters joined into one array: neither changes what is learnt."""
-
-from dataclasses import replace
-from functools import partial
+"""Runs over devices: what is learnt does not change."""
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +9,9 @@ from dynamics_cases import random_transitions, small_layout
 from jaxtyping import Array, Float
 
 from elden.dynamics.config import TrainConfig
-from elden.dynamics.joint import Joint
 from elden.dynamics.runs import Run, Training
 from elden.dynamics.spread import Spread
-from elden.dynamics.training import Model, Trainer
+from elden.dynamics.training import Trainer
 
 LAYOUT = small_layout()
 TRAINER = Trainer(LAYOUT, TrainConfig(batch_size=4, penalty=0.1, penalty_start=2, penalty_stop=4))
@@ -53,34 +49,3 @@ def test_a_run_is_the_same_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> No
     for one, other in zip(jax.tree.leaves(spread.models), jax.tree.leaves(alone.models), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
     assert spread.skipped.tolist() == [0, 0, 0]
-
-
-def test_joined_parameters_come_apart_again() -> None:
-    model = TRAINER.init(jax.random.key(0)).model
-    joint = Joint(model, whole=True)
-    (joined,) = joint.join(model)
-    assert joined.shape == (sum(leaf.size for leaf in jax.tree.leaves(model)),)
-    assert_equal(joint.part((joined,)), model)
-    listed = Joint(model, whole=False)
-    assert_equal(listed.part(listed.join(model)), model)
-    assert not Joint.here(model).whole
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("priority", [0.0, 0.5])
-def test_joined_parameters_learn_the_same(monkeypatch: pytest.MonkeyPatch, priority: float) -> None:
-    trainer = replace(TRAINER, config=replace(TRAINER.config, priority=priority), members=2)
-    state = trainer.init(jax.random.key(0), data_size=32)
-    arguments = (state, trainer.settings(), random_transitions(LAYOUT, 32), jax.random.key(1))
-    apart, metrics = jax.jit(partial(trainer.train, num_updates=5))(*arguments)
-    made = []
-
-    def whole(like: Model) -> Joint[Model]:
-        made.append(like)
-        return Joint(like, whole=True)
-
-    monkeypatch.setattr(Joint, "here", whole)
-    joined, also = jax.jit(partial(trainer.train, num_updates=5))(*arguments)
-    assert made
-    for one, other in zip(jax.tree.leaves((apart, metrics)), jax.tree.leaves((joined, also)), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
