@@ -119,6 +119,7 @@ def test_kernels_have_no_second_derivative() -> None:
         jax.grad(slope)(parts[0])
 
 
+@pytest.mark.slow
 def test_graphs_by_kernels_are_those_by_products(monkeypatch: pytest.MonkeyPatch) -> None:
     layout = layout_of(MIXED, "entity", "entity", "relu", Continuous(2))
     net, batch = random_network(layout), random_batch(layout, 5)

@@ -107,6 +107,7 @@ def test_graph_of_kitchen_agrees_with_interventions(full: bool) -> None:
     assert why == {"written as it was"}
 
 
+@pytest.mark.slow
 def test_a_false_claim_and_a_missing_one_are_found() -> None:
     """The authors' labels have known defects: the audit must find them."""
     world = world_of("thawing", labels="authors")

@@ -444,6 +444,7 @@ def test_own_edges_and_those_of_the_rest() -> None:
     assert mask.tolist() == [[False, True, True, True], [True, False, True, True], [True, True, False, True]]
 
 
+@pytest.mark.slow
 def test_a_threshold_is_where_scores_say_best_what_changed() -> None:
     bonus = make_bonus("elden", SPACE, gated(), automatic_threshold=True)
     state = trained(bonus, walk(0, 64))

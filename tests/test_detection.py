@@ -413,6 +413,7 @@ def test_a_study_stops_and_goes_on(tmp_path: Path) -> None:
     assert (folder / "metrics.jsonl").read_text() == lines
 
 
+@pytest.mark.slow
 def test_a_stopped_study_goes_on_after_another_one_has_done_a_part_of_it(tmp_path: Path) -> None:
     config = replace(TINY, methods=("attention",), updates=100, seeds=2)
     with pytest.raises(OutOfTimeError):

@@ -54,6 +54,7 @@ def scores_of(
 # Each score against its definition.
 
 
+@pytest.mark.slow
 def test_gradient_takes_the_entries_of_each_source() -> None:
     layout = layout_of(MIXED, "variable", "entity", action=Continuous(2))
     net, batch = random_network(layout), random_batch(layout, SIZE)
