@@ -133,10 +133,11 @@ def detect(
     if folder is not None:
         study.folder = RunFolder(folder, {**description, "data": _data(dataset)}, sharing)
         models = study.folder.checkpoints if models is None else models
-        save_reference(study.folder.path, study.seen, config.reference)
     if models is not None:
         study.store = ModelStore(models)
     with nullcontext() if study.folder is None else study.folder.locked():
+        if study.folder is not None:
+            save_reference(study.folder.path, study.seen, config.reference)
         try:
             groups = {group: study.train(group) for group in groups_of(rows, config.all_seeds)}
             results = study.measure(rows, groups, figures)
@@ -226,8 +227,7 @@ class _Study:
         self.data = all_transitions(dataset.train)
         self.unlabelled = sample(dataset.train, config.threshold_transitions)
         self.fingerprint = _fingerprint(dataset.train)
-        self.seen = sample(dataset.train, max(config.reference, _TYPICAL_OF), seed=1)
-        seen = self.seen
+        self.seen = seen = sample(dataset.train, max(config.reference, _TYPICAL_OF), seed=1)
         self.reference = Reference.of(self.layout, seen.obs, seen.action, seen.next_obs, config.reference)
 
     def tell(self, what: str, done: int, total: int) -> None:
