@@ -232,10 +232,21 @@ def test_averages_of_many_graphs_equal_given_averages() -> None:
     truths, scores = rng.random((30, 3, 4)) < 0.3, rng.random((30, 3, 4))
     whole = graph_heatmap(truths, scores, THRESHOLD, DST, SRC, "many")
     given = graph_heatmap(truths.mean(0), (scores >= THRESHOLD).mean(0), THRESHOLD, DST, SRC, "many")
-    for ours, theirs in zip(whole.axes[:3], given.axes[:3], strict=True):
+    true, mean, called, apart = whole.axes[:4]
+    for ours, theirs in zip((true, called, apart), given.axes[:3], strict=True):
         np.testing.assert_array_equal(shown_values(ours), shown_values(theirs))
     expected = (scores >= THRESHOLD).mean(0) - truths.mean(0)
-    np.testing.assert_allclose(shown_values(whole.axes[2]), expected, atol=1e-12)
+    np.testing.assert_allclose(shown_values(apart), expected, atol=1e-12)
+    np.testing.assert_allclose(shown_values(mean), scores.mean(0), atol=1e-12)
+    assert "Mean score" in words(whole)
+    assert "Mean score" not in words(given)
+
+
+def test_mean_scores_below_zero_have_a_colour_of_their_own() -> None:
+    scores = np.array([[[-2.0, 0.0, 1.0]], [[-2.0, 0.0, 1.0]]])
+    figure = graph_heatmap(scores > 0, scores, 0.5, ("a",), ("a", "b", "c"), "log-ratios")
+    below, none, above = (color_at(figure, figure.axes[1], x + 0.5, 0.5) for x in range(3))
+    assert below.sum() > none.sum() > above.sum()  # the lower, the paler
 
 
 def test_the_sign_of_a_difference_is_a_colour() -> None:

@@ -309,7 +309,7 @@ class _Study:
         return self._score(Gradient(), models, self.held.transitions).cost_s
 
     def _score(self, detector: Detector, models: Model, transitions: Transitions) -> Scored:
-        return time_scores(detector, self.layout, models, transitions, self.reference, self.config.chunk)
+        return time_scores(detector, self.layout, models, transitions, self.reference, self.config.chunk or None)
 
     def _row(self, row: Row, group: Group, trained: Trained, figures: bool) -> RowResult:
         level, sources = self.config.level, row.detector.sources(self.layout)

@@ -16,7 +16,7 @@ from elden.dynamics.checkpoint import load_model
 from elden.dynamics.layout import Layout
 from elden.dynamics.training import Model, Transitions
 from elden.graphs.base import Detector, Reference
-from elden.graphs.evaluate import CHUNK, convert, score_transitions
+from elden.graphs.evaluate import convert, score_transitions
 from elden.graphs.registry import detector_named
 from elden.studies.config import LEVELS, Level
 from elden.studies.errors import StudyError
@@ -72,10 +72,10 @@ class GraphReader:
         dst, src = LEVELS[self.level]
         return self.layout.names(dst), self.layout.factors.source_names(src)
 
-    def scores(self, steps: Steps, chunk: int = CHUNK) -> Float[np.ndarray, "time dst src"]:
+    def scores(self, steps: Steps, chunk: int | None = None) -> Float[np.ndarray, "time dst src"]:
         """Scores of all edges of some transitions: the higher, the more likely a dependency.
 
-        The action is the last source. They are scored `chunk` at a time.
+        The action is the last source. They are scored `chunk` at a time; None takes what suits the devices.
 
         Raises:
             StudyError: They are not transitions of the factors that the model has learnt.
@@ -86,7 +86,7 @@ class GraphReader:
         scored = score_transitions(self.detector, self.layout, models, given, self.reference, chunk)[0]
         return convert(scored, self.layout, self.detector.sources(self.layout), *LEVELS[self.level])
 
-    def graphs(self, steps: Steps, chunk: int = CHUNK) -> Bool[np.ndarray, "time dst src"]:
+    def graphs(self, steps: Steps, chunk: int | None = None) -> Bool[np.ndarray, "time dst src"]:
         """Which edges are there; see `scores`."""
         return self.scores(steps, chunk) >= self.threshold
 

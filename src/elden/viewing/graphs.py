@@ -70,6 +70,8 @@ def graph_heatmap(
 ) -> Figure:
     """Truth, scores and their difference side by side, of one transition or on average over many.
 
+    Of many transitions, how often each edge was called is compared with the truth; the mean scores stand beside them.
+
     Args:
         truth: Bool `[dst, src]`: one transition. Bool `[time, dst, src]`: many, which are averaged. Float `[dst, src]`
             in [0, 1]: how often each edge was true.
@@ -86,17 +88,16 @@ def graph_heatmap(
     true, called = np.asarray(truth), np.asarray(scores)
     hidden = check_graphs(true, called, threshold, dst_names, src_names, mask)
     rows, columns = Side(tuple(dst_names)), Side(tuple(src_names))
-    single = true.ndim == 2 and true.dtype == np.bool_
-    sheet = _Sheet(rows, columns)
+    single, many = true.ndim == 2 and true.dtype == np.bool_, true.ndim == 3
+    sheet = _Sheet(rows, columns, panels=4 if many else 3)
     figure, panels = sheet.figure(title)
     if single:
         _draw_single(figure, panels, sheet, true, called, float(threshold), hidden)
-    else:
-        count = None
-        if true.ndim == 3:
-            count = len(true)
-            true, called = true.mean(0), (called >= threshold).mean(0)
-        _draw_average(figure, panels, sheet, true, called, float(threshold), hidden, count)
+        return figure
+    if many:
+        _draw_mean_scores(figure, panels.pop(1), sheet, called.mean(0), hidden)
+        true, called = true.mean(0), (called >= threshold).mean(0)
+    _draw_average(figure, panels, sheet, true, called, float(threshold), hidden, len(truth) if many else None)
     return figure
 
 
@@ -152,10 +153,11 @@ def episode_strip(
 
 @dataclass(frozen=True)
 class _Sheet:
-    """Measures, in inches, of three matrices side by side with their labels."""
+    """Measures, in inches, of some matrices side by side with their labels."""
 
     rows: Side
     columns: Side
+    panels: int = 3
 
     @property
     def cell(self) -> float:
@@ -173,18 +175,18 @@ class _Sheet:
         return heads(self.columns, self.cell, self.type_pt)
 
     def figure(self, title: str) -> tuple[Figure, list[Axes]]:
-        """The figure and its three empty panels, with names on rows and columns."""
+        """The figure and its empty panels, with names on rows and columns."""
         letter = self.type_pt * GLYPH / 72
         left = 0.35 + letter * (self.rows.widest_small + self.rows.widest_group) + 0.2
         wide, high = self.columns.extent * self.cell, self.rows.extent * self.cell
         pitch = max(wide + 0.4, 2.9)
         below, above = 0.95, self.heads.height_pt / 72 + 1.1
-        width, height = max(left + 3 * pitch, 7.0), below + high + above
+        width, height = max(left + self.panels * pitch, 7.0), below + high + above
         figure = style.new_figure(width, height)
         figure.text(0.15 / width, 1 - 0.28 / height, title, size=style.TITLE_PT, weight="bold", va="center")
         figure.text(0.15 / width, 1 - 0.52 / height, _READING, size=style.SMALL_PT, color=style.GREY, va="center")
         panels = []
-        for i in range(3):
+        for i in range(self.panels):
             box = ((left + i * pitch) / width, below / height, wide / width, high / height)
             panels.append(figure.add_axes(box))
             panels[-1].set_yticks([])
@@ -284,6 +286,22 @@ def _draw_single(
     sheet.legend(figure, panels[2], entries, bool(hidden.any()))
 
 
+def _draw_mean_scores(
+    figure: Figure, axes: Axes, sheet: _Sheet, means: Float[np.ndarray, "dst src"], hidden: Bool[np.ndarray, "dst src"]
+) -> None:
+    """Mean scores in their own unit; log-ratios may be below 0."""
+    shown = means[~hidden]
+    low, high = min(0.0, float(shown.min(initial=0))), float(shown.max(initial=0))
+    norm = Normalize(low, high if high > low else low + 1.0)
+    mesh = draw_matrix(axes, sheet.rows, sheet.columns, means, hidden, _share_map(), norm)
+    sheet.entitle(axes, "Mean score")
+    sheet.colour_bar(figure, axes, mesh, "score, mean over the same transitions", "neither")
+
+
+def _share_map() -> LinearSegmentedColormap:
+    return LinearSegmentedColormap.from_list("share", [style.PAPER, style.SKY, style.BLUE, "#002B45"])
+
+
 def _draw_average(
     figure: Figure,
     panels: Sequence[Axes],
@@ -300,7 +318,7 @@ def _draw_average(
         math.ceil(float(v) * 20 - 1e-6) / 20
         for v in (seen.max(), max(0.1, np.abs(called - truth)[~hidden].max(initial=0)))
     )
-    blues = LinearSegmentedColormap.from_list("share", [style.PAPER, style.SKY, style.BLUE, "#002B45"])
+    blues = _share_map()
     signed = LinearSegmentedColormap.from_list("signed", [style.MISSED, style.PAPER, style.FALSE_ALARM])
     transitions = "transitions" if count is None else f"{count:,} transitions"
     drawn = (

@@ -1,0 +1,193 @@
+"""What `intervention` would come to with a perfect model: the simulator itself answers what would have happened.
+
+    python benchmarks/ceiling.py --out results/intervention_ceiling.json
+
+The same values are tried of every source, the same distances taken and the same gate, over scripted episodes with a
+tenth of random actions; only the predictions are those of the world, as frequencies over some draws of chance. What is
+missing from 1 here is not for a better model to find: it is where labels and a plain but-for test differ.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from jaxtyping import Array, Bool, Float, Int, Key, Num
+
+import elden
+from elden.dynamics.config import NetworkConfig
+from elden.dynamics.layout import Layout
+from elden.dynamics.likelihood import encode
+from elden.factors import Continuous, Discrete
+from elden.graphs.base import Reference
+from elden.graphs.evaluate import convert
+from elden.graphs.intervention import Intervention, moved, own_edges, sum_up, total_variation, trials
+from elden.graphs.metrics import edge_mask, edge_table, pooled
+from elden.graphs.sweep import kinds
+from elden.provenance import provenance
+from elden.studies.config import LEVELS
+from elden.worlds.base import Transition, World, WorldState
+
+
+@dataclass(frozen=True)
+class Args:
+    """What to measure."""
+
+    worlds: tuple[str, ...] = ("thawing", "carwash", "minecraft", "kitchen")
+    """In which worlds; kitchen with the labels of its rules, and once more with those that name every condition."""
+    episodes: int = 20
+    """Scripted episodes in each world, with a tenth of random actions."""
+    draws: int = 16
+    """Draws of chance for each prediction."""
+    out: Path | None = None
+    """Where to write the JSON; None writes nothing."""
+
+
+def play(world: World, episodes: int, key: Key[Array, ""]) -> tuple[WorldState, Transition]:
+    """States and transitions of scripted episodes, without the last of each, one after the other."""
+
+    def episode(key: Key[Array, ""]) -> tuple[WorldState, Transition]:
+        reset_key, key = jax.random.split(key)
+
+        def step(state: WorldState, key: Key[Array, ""]) -> tuple[WorldState, tuple[WorldState, Transition]]:
+            act_key, step_key = jax.random.split(key)
+            after, transition = world.step(step_key, state, world.scripted(act_key, state, 0.1))
+            return after, (state, transition)
+
+        keys = jax.random.split(key, world.max_steps)
+        played: tuple[WorldState, Transition] = jax.lax.scan(step, world.reset(reset_key), keys)[1]
+        return played
+
+    states, transitions = jax.jit(jax.vmap(episode))(jax.random.split(key, episodes))
+    before_end = np.cumsum(np.asarray(transitions.done), axis=1) == 0
+    kept: tuple[WorldState, Transition] = jax.tree.map(lambda leaf: leaf[before_end], (states, transitions))
+    return kept
+
+
+def simulated(
+    world: World, layout: Layout, keys: Key[Array, " draw"], states: WorldState, actions: Int[Array, " batch"]
+) -> Float[Array, "child slot value batch"]:
+    """What `intervention` reads of a model, of the world: logarithms of frequencies, means of continuous variables."""
+
+    def after(key: Key[Array, ""]) -> Float[Array, "child slot value batch"]:
+        return layout.target(
+            jax.vmap(lambda state, action: world.step(key, state, action)[1].next_obs)(states, actions)
+        )
+
+    mean = jnp.mean(jax.lax.map(after, keys), axis=0)
+    return jnp.where(layout.discrete[..., None, None], jnp.log(mean), mean)
+
+
+def scores(
+    world: World,
+    layout: Layout,
+    keys: Key[Array, " draw"],
+    reference: Reference,
+    values: Num[Array, "example width"],
+    states: WorldState,
+    transitions: Transition,
+) -> Float[Array, "batch dst src"]:
+    """The scores of `intervention`, gate included, with the world in the place of the model."""
+    detector, factors = Intervention(), layout.factors
+    source, order, example = trials(layout, detector.samples, len(values))
+    first = np.array([entry for _, entry, _ in layout.source_entries])[source]
+    sizes = np.array([kind.encoded_size for kind in kinds(layout)])[source]
+    shift = (first - order[np.arange(len(source)), first]) % sizes  # by how much a one-hot block is turned round
+    owner = np.repeat(np.arange(factors.num_variables), [v.kind.size for v in factors.variables])
+    continuous = np.array([isinstance(v.kind, Continuous) for v in factors.variables])[owner]
+    count = np.array([v.kind.n if isinstance(v.kind, Discrete) else 1 for v in factors.variables])[owner]
+    base = simulated(world, layout, keys, states, transitions.action)
+
+    def change(trial: tuple[Array, Array, Array]) -> Float[Array, "child batch"]:
+        source, shift, example = trial
+        own = states.values[:, : factors.width]
+        other = jnp.where(continuous, values[example], (own + shift.astype(own.dtype)) % count.astype(own.dtype))
+        tried = jnp.where(owner == source, other, own)
+        action = jnp.where(source == factors.num_variables, shift, 0)
+        return total_variation(
+            layout,
+            base,
+            simulated(
+                world,
+                layout,
+                keys,
+                WorldState(
+                    jnp.concatenate([tried, states.values[:, factors.width :]], axis=1),
+                    states.elapsed,
+                    states.succeeded,
+                    states.stages,
+                ),
+                (transitions.action + action) % world.num_actions,
+            ),
+            reference,
+        )
+
+    changes = jax.lax.map(change, tuple(jnp.asarray(column, jnp.int32) for column in (source, shift, example)))
+    ends = np.cumsum(np.bincount(source, minlength=layout.num_sources))
+    found = sum_up(jnp.split(changes, ends[:-1].tolist()), jnp.mean)
+    batch = encode(layout, transitions.obs, transitions.action, transitions.next_obs)
+    gate = moved(layout, batch, reference).T[..., None]
+    return found * gate + own_edges(layout) * (1.0 - gate)
+
+
+def measure(world: World, args: Args) -> dict[str, object]:
+    """ROC-AUC and F1 at every level, and what is called wrongly between entities."""
+    layout = Layout(world.factors, Discrete(world.num_actions), NetworkConfig())
+    play_key, chance_key = jax.random.split(jax.random.key(0))
+    states, transitions = play(world, args.episodes, play_key)
+    reference = Reference.of(layout, transitions.obs, transitions.action, transitions.next_obs)
+    shuffled = np.random.default_rng(0).permutation(len(transitions.action))[:256]
+    program = jax.jit(
+        partial(scores, world, layout, jax.random.split(chance_key, args.draws), reference, transitions.obs[shuffled])
+    )
+    total, parts = len(transitions.action), []
+    for start in range(0, total, 128):
+        index = np.minimum(np.arange(start, start + 128), total - 1)
+        piece = jax.tree.map(lambda leaf, index=index: leaf[index], (states, transitions))
+        parts.append(np.asarray(program(*piece)))
+    return judged(layout, np.concatenate(parts)[:total], np.asarray(transitions.graph))
+
+
+def judged(
+    layout: Layout, found: Float[np.ndarray, "time dst src"], graph: Bool[np.ndarray, "time var src"]
+) -> dict[str, object]:
+    """Scores against true graphs."""
+    factors = layout.factors
+    content: dict[str, object] = {"transitions": len(graph)}
+    for level, (dst, src) in LEVELS.items():
+        here, truth = convert(found, layout, "variable", dst, src), np.asarray(factors.reduce_graph(graph, dst, src))
+        mask = edge_mask(factors, dst, src)
+        every, between = pooled(here, truth), pooled(here[:, mask], truth[:, mask])
+        content[level] = {
+            "roc_auc": every.roc_auc,
+            "f1": every.best.f1,
+            "roc_auc_between": between.roc_auc,
+            "f1_between": between.best.f1,
+        }
+        if level == "entity":
+            names = factors.source_names(dst)[:-1], factors.source_names(src)
+            edges = edge_table(here, truth, mask, between.best.threshold, *names)
+            content["edges"] = [asdict(edge) for edge in edges if edge.missed or edge.false_alarms]
+    return content
+
+
+def main(args: Args) -> None:
+    """Measure in all worlds."""
+    worlds: dict[str, World] = {name: elden.make(name) for name in args.worlds}
+    if "kitchen" in worlds:
+        worlds["kitchen, full labels"] = elden.make("kitchen", full_labels=True)
+    found: dict[str, object] = {}
+    for name, world in worlds.items():
+        found[name] = known = measure(world, args)
+        print(name, {key: value for key, value in known.items() if key != "edges"}, flush=True)
+    if args.out is not None:
+        settings = {"episodes": args.episodes, "draws": args.draws, "detector": asdict(Intervention())}
+        args.out.write_text(json.dumps({**provenance(), **settings, "worlds": found}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args))
