@@ -21,6 +21,7 @@ from elden.data.plain import differences, plain
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.runs import Deadline, OutOfTimeError, Run, Training
 from elden.dynamics.training import Transitions
+from elden.graphs.evaluate import default_chunk
 from elden.graphs.gradient import Gradient
 from elden.graphs.input_mask import InputMask
 from elden.graphs.metrics import edge_mask, f1_at
@@ -58,7 +59,6 @@ TINY = DetectConfig(
     threshold_transitions=60,
     reference=8,
     granularity=("entity",),
-    chunk=128,
 )
 
 
@@ -109,6 +109,7 @@ def test_the_folder_has_all_its_parts(finished: tuple[Detection, Path]) -> None:
     _, folder = finished
     config = json.loads((folder / "config.json").read_text())
     assert config["detect"]["updates"] == 200
+    assert config["detect"]["chunk"] == default_chunk()  # what was taken, where nothing was said
     assert config["rows"]["gradient"]["class"] == "Gradient"
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     begun = [line for line in lines if "plain-begin/loss/nll" in line]
@@ -475,6 +476,7 @@ def test_settings_are_changed_by_name() -> None:
         ("methods", ("pcmi", "pcmi"), "each may be named once"),
         ("methods", (), "at least one must be named"),
         ("members", 0, "members=0 given; it must be 1 or more"),
+        ("chunk", -1, "chunk=-1 given; it must be 1 or more, or 0"),
     ]:
         with pytest.raises(ValueError, match=answer):
             preset("paper", "carwash").changed(**{name: value})

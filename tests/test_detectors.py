@@ -27,6 +27,7 @@ from sklearn.metrics import roc_auc_score
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch, encode, forward, likelihood_and_derivative, log_likelihood
+from elden.dynamics.network import first_layer, input_features
 from elden.dynamics.training import Model, Trainer, Transitions
 from elden.dynamics.variants import Variant
 from elden.factors import Continuous, Discrete, Entity, Factors, Granularity, Variable
@@ -216,6 +217,26 @@ def test_links_are_those_of_the_kernel() -> None:
     np.testing.assert_allclose(jnp.exp(modulation.mix).sum(2), 1.0, rtol=1e-4)
 
 
+def test_an_attention_mask_follows_all_linked_ways_to_the_prediction() -> None:
+    """Links, normalised over sources, from the child's own input to every other one and from there to the source."""
+    layout, detector = layout_of(MIXED), AttentionMask(Kernel(signature=8))
+    net, batch = random_network(layout), random_batch(layout, SIZE)
+    extra = detector.kernel.init(jax.random.key(0), layout)
+    reference = reference_of(layout, random_transitions(layout, SIZE))
+    got = scores_of(detector, layout, Model(net, extra), batch, reference)
+    features = input_features(layout, net, first_layer(net, batch.inputs))
+    links = np.asarray(detector.kernel.links(extra, features))
+    assert links.std() > 0.01
+    expected = np.zeros_like(got)
+    for example, child, source in np.ndindex(got.shape):
+        here = links[child, :, :, example]
+        (own,) = np.flatnonzero(layout.query[child])
+        for between in range(layout.num_inputs):
+            first, second = here[own, between] / here[own].sum(), here[between, source] / here[between].sum()
+            expected[example, child, source] += first * second
+    np.testing.assert_allclose(got, expected, rtol=1e-4)
+
+
 # A world whose dependencies are switched on and off.
 
 NUM_UPDATES = 500
@@ -399,7 +420,10 @@ def test_real_numbers_switch_too(detector: Detector, inputs: Granularity) -> Non
         Gradient(),
         Pcmi(),
         Attention(),
-        *(pytest.param(detector, marks=pytest.mark.slow) for detector in (PcmiSampled(), InputMask(MASK))),
+        *(
+            pytest.param(detector, marks=pytest.mark.slow)
+            for detector in (PcmiSampled(), InputMask(MASK), AttentionMask())
+        ),
     ],
 )
 def test_a_graph_is_of_its_own_transition_only(detector: Detector) -> None:

@@ -150,6 +150,12 @@ def test_more_transitions_take_no_more_memory(monkeypatch: pytest.MonkeyPatch) -
     assert copied + piece <= most_bytes(12) == most_bytes(180) <= copied + 2 * piece
 
 
+@pytest.mark.parametrize(("backend", "size"), [("cpu", 256), ("gpu", 1024)])
+def test_pieces_are_larger_on_gpus(backend: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    assert evaluate.default_chunk() == size
+
+
 def test_nothing_to_score_is_refused() -> None:
     layout, detector = layout_of(DISCRETE), Attention()
     with pytest.raises(ValueError, match="0 transitions in chunks of 256"):

@@ -135,7 +135,7 @@ def test_memory_is_that_of_a_few_predictions(detector: Detector, times: float) -
     assert large < 4.5 * small
 
 
-def test_more_transitions_take_no_more_memory() -> None:
+def test_more_transitions_run_through_the_same_program() -> None:
     """Transitions are scored in pieces: four times as many run through the very program that was compiled before."""
     layout = layout_of(MANY)
     reference, models = reference_of(layout), models_of(MANY)

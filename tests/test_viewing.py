@@ -242,11 +242,13 @@ def test_averages_of_many_graphs_equal_given_averages() -> None:
     assert "Mean score" not in words(given)
 
 
-def test_mean_scores_below_zero_have_a_colour_of_their_own() -> None:
-    scores = np.array([[[-2.0, 0.0, 1.0]], [[-2.0, 0.0, 1.0]]])
-    figure = graph_heatmap(scores > 0, scores, 0.5, ("a",), ("a", "b", "c"), "log-ratios")
+def test_mean_scores_of_zero_and_below_are_white() -> None:
+    scores = np.array([[[-2.0, 0.0, 0.1]], [[-2.0, 0.0, 0.1]]])
+    figure = graph_heatmap(scores > 0, scores, 0.05, ("a",), ("a", "b", "c"), "log-ratios")
     below, none, above = (color_at(figure, figure.axes[1], x + 0.5, 0.5) for x in range(3))
-    assert below.sum() > none.sum() > above.sum()  # the lower, the paler
+    np.testing.assert_allclose(below, to_rgb(style.PAPER), atol=0.01)
+    np.testing.assert_allclose(none, to_rgb(style.PAPER), atol=0.01)
+    assert above.sum() < 1.0
 
 
 def test_the_sign_of_a_difference_is_a_colour() -> None:
@@ -276,7 +278,7 @@ def test_graphs_of_worlds_fit(world: str, expected: int, tmp_path: Path) -> None
     factors = elden.make(world).factors
     rng = np.random.default_rng(0)
     dst, src = factors.variable_names, (*factors.variable_names, "action")
-    truth = rng.random((expected, expected + 1)) < 0.1
+    truth = rng.random((2, expected, expected + 1)) < 0.1
     figure = graph_heatmap(truth, rng.random(truth.shape), 0.9, dst, src, world, own_past(dst, src))
     style.save(figure, tmp_path / "a.png")
     width, height = figure.get_size_inches()

@@ -25,6 +25,11 @@ FEWEST = 64
 """Transitions that are worth a device of their own."""
 
 
+def default_chunk() -> int:
+    """How many transitions are scored at a time where nobody says."""
+    return CHUNK_GPU if jax.default_backend() == "gpu" else CHUNK
+
+
 @dataclass(frozen=True)
 class Scored:
     """Scores, and what they cost.
@@ -80,8 +85,7 @@ def time_scores(
             devices.
     """
     count = transitions.action.shape[0]
-    if chunk is None:
-        chunk = CHUNK_GPU if jax.default_backend() == "gpu" else CHUNK
+    chunk = default_chunk() if chunk is None else chunk
     if count < 1 or chunk < 1:
         raise ValueError(f"{count} transitions in chunks of {chunk} given; both must be at least 1")
     num_runs, num_members = jax.tree.leaves(models)[0].shape[:2]

@@ -29,7 +29,7 @@ from elden.dynamics.training import Model, Trainer, Transitions
 from elden.dynamics.variants import Variant
 from elden.factors import Discrete
 from elden.graphs.base import Detector, Reference
-from elden.graphs.evaluate import Scored, convert, time_scores
+from elden.graphs.evaluate import Scored, convert, default_chunk, time_scores
 from elden.graphs.gradient import Gradient
 from elden.provenance import provenance
 from elden.studies.config import LEVELS, DetectConfig, Row, method_rows
@@ -51,7 +51,8 @@ from elden.studies.results import Detection, RowResult, slug
 from elden.worlds.base import World
 from elden.worlds.registry import world_card
 
-_TYPICAL_OF = 8192  # transitions from which it is learnt how far continuous variables move
+TYPICAL_OF = 8192
+"""Transitions from which it is learnt how far continuous variables move."""
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Told what is being done, how much of it has been done, and how much there is."""
@@ -121,6 +122,7 @@ def detect(
         StudyError: Data of another world, a folder of another run, too few held-out episodes.
     """
     began = time.perf_counter()
+    config = config.changed(chunk=config.chunk or default_chunk())
     rows = method_rows(config) if rows is None else tuple(rows)
     description = _description(world, config, rows)
     if folder is not None:
@@ -227,7 +229,7 @@ class _Study:
         self.data = all_transitions(dataset.train)
         self.unlabelled = sample(dataset.train, config.threshold_transitions)
         self.fingerprint = _fingerprint(dataset.train)
-        self.seen = seen = sample(dataset.train, max(config.reference, _TYPICAL_OF), seed=1)
+        self.seen = seen = sample(dataset.train, max(config.reference, TYPICAL_OF), seed=1)
         self.reference = Reference.of(self.layout, seen.obs, seen.action, seen.next_obs, config.reference)
 
     def tell(self, what: str, done: int, total: int) -> None:
@@ -309,7 +311,7 @@ class _Study:
         return self._score(Gradient(), models, self.held.transitions).cost_s
 
     def _score(self, detector: Detector, models: Model, transitions: Transitions) -> Scored:
-        return time_scores(detector, self.layout, models, transitions, self.reference, self.config.chunk or None)
+        return time_scores(detector, self.layout, models, transitions, self.reference, self.config.chunk)
 
     def _row(self, row: Row, group: Group, trained: Trained, figures: bool) -> RowResult:
         level, sources = self.config.level, row.detector.sources(self.layout)

@@ -289,13 +289,14 @@ def _draw_single(
 def _draw_mean_scores(
     figure: Figure, axes: Axes, sheet: _Sheet, means: Float[np.ndarray, "dst src"], hidden: Bool[np.ndarray, "dst src"]
 ) -> None:
-    """Mean scores in their own unit; log-ratios may be below 0."""
+    """Mean scores in their own unit: 0, and what log-ratios have below it, is as white as no edge."""
     shown = means[~hidden]
-    low, high = min(0.0, float(shown.min(initial=0))), float(shown.max(initial=0))
-    norm = Normalize(low, high if high > low else low + 1.0)
+    high = float(shown.max(initial=0))
+    norm = Normalize(0, high if high > 0 else 1.0, clip=True)
     mesh = draw_matrix(axes, sheet.rows, sheet.columns, means, hidden, _share_map(), norm)
     sheet.entitle(axes, "Mean score")
-    sheet.colour_bar(figure, axes, mesh, "score, mean over the same transitions", "neither")
+    words = "score, mean over the same transitions"
+    sheet.colour_bar(figure, axes, mesh, words, "min" if shown.min(initial=0) < 0 else "neither")
 
 
 def _share_map() -> LinearSegmentedColormap:
