@@ -122,8 +122,7 @@ def detect(
         StudyError: Data of another world, a folder of another run, too few held-out episodes.
     """
     began = time.perf_counter()
-    config = config.changed(chunk=config.chunk or default_chunk())
-    rows = method_rows(config) if rows is None else tuple(rows)
+    config, rows = _settled(config, rows)
     description = _description(world, config, rows)
     if folder is not None:
         sharing = f", which can share its models (--models {folder / 'checkpoints' if models is None else models})"
@@ -161,6 +160,12 @@ def detect(
     if study.folder is not None:
         study.folder.write_summary(detection.summary())
     return detection
+
+
+def _settled(config: DetectConfig, rows: Sequence[Row] | None) -> tuple[DetectConfig, tuple[Row, ...]]:
+    """The settings with what was left to the devices, and the rows."""
+    config = config.changed(chunk=config.chunk or default_chunk())
+    return config, method_rows(config) if rows is None else tuple(rows)
 
 
 def _collect(world: World, config: DetectConfig, progress: Progress | None) -> Dataset:
