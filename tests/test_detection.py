@@ -474,13 +474,13 @@ def test_settings_are_changed_by_name() -> None:
         ("sedes", 3, "no setting 'sedes'; did you mean 'seeds'"),
         ("methods", ("gradeint",), "no detector 'gradeint'; did you mean 'gradient'"),
         ("methods", ("pcmi", "pcmi"), "each may be named once"),
-        ("methods", (), "at least one must be named"),
+        ("methods", (), "no methods given; name one or more of gradient"),
         ("members", 0, "members=0 given; it must be 1 or more"),
         ("chunk", -1, "chunk=-1 given; it must be 1 or more, or 0"),
     ]:
         with pytest.raises(ValueError, match=answer):
             preset("paper", "carwash").changed(**{name: value})
-    with pytest.raises(ValueError, match="can only be measured at the granularity 'entity'"):
+    with pytest.raises(ValueError, match="can only be measured at the granularity entity"):
         replace(TINY, granularity=("variable",))
 
 

@@ -3,9 +3,10 @@
 import struct
 from pathlib import Path
 
+import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from elden.data.folder import RunFolder
+from elden.data.folder import OtherRunError, RunFolder, check_same
 
 
 def scalars(file: Path) -> list[tuple[int, str, float]]:
@@ -36,3 +37,12 @@ def test_every_sitting_has_a_file_of_its_own(tmp_path: Path) -> None:
         folder.close()  # does nothing more
     files = list((tmp_path / "run" / "tb").iterdir())
     assert sorted(scalars(file) for file in files) == [[(0, "a", 0.0)], [(1, "a", 1.0)]]
+
+
+def test_a_run_of_another_kind_is_called_that(tmp_path: Path) -> None:
+    RunFolder(tmp_path, {"world": "thawing", "loop": 3}).close()
+    check_same(tmp_path, {"world": "thawing"})
+    with pytest.raises(OtherRunError, match=r"holds another run \(world was 'thawing', now 'carwash'\)"):
+        check_same(tmp_path, {"world": "carwash"})
+    with pytest.raises(OtherRunError, match="holds a run of another kind"):
+        check_same(tmp_path, {"world": "thawing", "detect": 1})

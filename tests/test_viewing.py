@@ -420,6 +420,15 @@ def test_method_bars_have_a_panel_for_each_world_and_gaps_for_missing_numbers() 
     assert "the paper" not in words(method_bars(CELLS, [], METRICS, "bars"))
 
 
+def test_the_legend_of_few_bars_is_not_cut_off() -> None:
+    rules = (style.SELF_EDGES_ALONE, style.ALL_INTO_CHANGED)
+    cells = [Cell("thawing", name, "f1", 0.5, 0.1) for name in ("gradient", "intervention", *rules)]
+    figure = method_bars(cells, [Cell("thawing", "gradient", "f1", 0.6)], {"f1": "F1"}, "bars")
+    figure.draw_without_rendering()
+    box = figure.legends[0].get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+
+
 def test_method_bars_refuse_doubtful_numbers() -> None:
     with pytest.raises(ValueError, match="two cells for"):
         method_bars([CELLS[0], CELLS[0]], [], METRICS, "bars")

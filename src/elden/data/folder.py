@@ -230,7 +230,9 @@ def check_same(path: Path, config: Mapping[str, object], advice: str = "") -> No
         return
     found, wanted = _read(path / _CONFIG), plain(config)
     if isinstance(found, dict) and isinstance(wanted, dict):
-        found = {name: found.get(name) for name in wanted}
+        if not set(wanted) <= set(found):
+            raise OtherRunError(f"{path} holds a run of another kind; choose another folder (--out)")
+        found = {name: found[name] for name in wanted}
     if changed := differences(found, wanted):
         raise OtherRunError(
             f"{path} holds another run ({changed}); choose another folder (--out){advice}, or remove this one"

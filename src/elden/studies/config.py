@@ -82,7 +82,7 @@ class DetectConfig:
         if not 0 <= self.epsilon <= 1:
             raise ValueError(f"epsilon={self.epsilon} given; it must be a share, from 0 to 1")
         if not self.methods:
-            raise ValueError("methods=() given; at least one must be named")
+            raise ValueError(f"no methods given; name one or more of {', '.join(DETECTORS)}")
         for name in self.methods:
             detector_named(name)
         _check_distinct("methods", self.methods)
@@ -92,8 +92,8 @@ class DetectConfig:
                 raise ValueError(f"no granularity {level!r}; {nearest_names(level, LEVELS)}")
             if self.network.children == "entity" and LEVELS[level][0] == "variable":
                 raise ValueError(
-                    f"granularity={self.granularity} with children='entity' given; networks whose children are entities"
-                    " can only be measured at the granularity 'entity'"
+                    f"granularity={in_words(self.granularity)} with children=entity given; networks whose children are"
+                    " entities can only be measured at the granularity entity: take children=variable, or that"
                 )
 
     @property

@@ -99,7 +99,7 @@ def _draw_strip(path: Path, world: World, result: RowResult, held: Held, score_e
         [_picture(world, states, step) for step in range(len(truth))],
         _liveliest(truth[:, mask]),
         ~mask,
-        f"{world.name}, {result.row.name}: an episode (first seed, automatic threshold)",
+        f"{world.name}, {result.row.name}: the steps of an episode with most edges (first seed, automatic threshold)",
     )
     save(figure, path)
 

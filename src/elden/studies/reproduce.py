@@ -171,8 +171,8 @@ def _write(reproduction: Reproduction, out: Path, command: str | None, figures: 
     parts.append(
         "The first tables count all edges, those from a node to itself included, as the paper does. Rows in brackets"
         " are rules that need no model, and what a detector must beat: self-edges and nothing else, and these with"
-        " every edge into an entity that changed. *best F1* has the threshold that suits the measured"
-        " episodes best, *automatic F1* one from unlabelled training data"
+        " every edge into an entity that changed; bold is the best detector. *best F1*, and F1 in the first tables, has"
+        " the threshold that suits the measured episodes best, *automatic F1* one from unlabelled training data"
         + ("; *cost* is the time for one transition over that of `gradient`.\n\n" if costs else ".\n\n")
         + f"Made by `{origin['command']}` on {origin['device']}, {origin['date']}."
     )

@@ -163,8 +163,14 @@ def method_bars(
         words.append("the paper")
     handles += panels[0].plot([], [], color=style.INK, lw=1)
     words.append("± standard error")
-    figure.legend(handles, words, loc="outside lower center", ncols=min(len(words), 5))
+    figure.legend(handles, words, loc="outside lower center", ncols=_legend_columns(figure, words))
     return figure
+
+
+def _legend_columns(figure: "matplotlib.figure.Figure", words: Sequence[str]) -> int:
+    """How many entries of a legend go side by side without being cut off."""
+    entry = 0.55 + max(map(len, words)) * style.LABEL_PT * _LETTER / 72
+    return max(1, min(len(words), 5, int(figure.get_size_inches()[0] / entry)))
 
 
 def _bar_panel(
