@@ -50,7 +50,7 @@ class Args:
     """In which worlds; kitchen with the labels of its rules, and once more with those that name every condition."""
     episodes: int = 50
     """Scripted episodes in each world, with a tenth of random actions."""
-    draws: int = 16
+    draws: int = 8
     """Draws of chance for each prediction."""
     out: Path | None = None
     """Where to write the JSON; None writes nothing."""
@@ -115,25 +115,12 @@ def scores(
         source, shift, example = trial
         own = states.values[:, : factors.width]
         other = jnp.where(continuous, values[example], (own + shift.astype(own.dtype)) % count.astype(own.dtype))
-        tried = jnp.where(owner == source, other, own)
-        action = jnp.where(source == factors.num_variables, shift, 0)
-        return total_variation(
-            layout,
-            base,
-            simulated(
-                world,
-                layout,
-                keys,
-                WorldState(
-                    jnp.concatenate([tried, states.values[:, factors.width :]], axis=1),
-                    states.elapsed,
-                    states.succeeded,
-                    states.stages,
-                ),
-                (transitions.action + action) % world.num_actions,
-            ),
-            reference,
+        values_now = jnp.concatenate(
+            [jnp.where(owner == source, other, own), states.values[:, factors.width :]], axis=1
         )
+        tried = WorldState(values_now, states.elapsed, states.succeeded, states.stages)
+        actions = (transitions.action + jnp.where(source == factors.num_variables, shift, 0)) % world.num_actions
+        return total_variation(layout, base, simulated(world, layout, keys, tried, actions), reference)
 
     changes = jax.lax.map(change, tuple(jnp.asarray(column, jnp.int32) for column in (source, shift, example)))
     ends = np.cumsum(np.bincount(source, minlength=layout.num_sources))
