@@ -20,7 +20,8 @@ from elden.dynamics.training import Model
 from elden.dynamics.variants import Variant
 from elden.graphs.base import Detector, Reference
 from elden.graphs.gradient import Gradient
-from elden.graphs.thresholds import change_cut
+from elden.graphs.intervention import moved
+from elden.graphs.thresholds import automatic_cut
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Dependencies:
     detector: Detector = Gradient()  # noqa: RUF009 (frozen)
     """What reads a graph out of a member."""
     automatic: bool = False
-    """Whether the threshold is set anew with every update, from what recent steps changed."""
+    """Whether the threshold is set with every update from recent steps, by the detector's own rule."""
 
     @property
     def variant(self) -> Variant:
@@ -59,11 +60,13 @@ class Dependencies:
         return self.amounts(graphs), {"graph/density": jnp.mean(graphs, axis=(0, 2, 3))}
 
     def threshold(self, layout: Layout, models: Model, batch: Batch, reference: Reference) -> Float[Array, ""] | None:
-        """The threshold at which the members' mean scores say best what changed."""
+        """The threshold that the detector's own rule finds for the members' mean scores of these steps."""
         if not self.automatic:
             return None
         scores = jnp.mean(_scores(self.detector, layout, models, batch, reference), axis=0)
-        return jnp.asarray(change_cut(scores, _changed(layout, batch, reference), other_edges(layout, self.detector)))
+        changed = moved(layout, batch, reference).T > 0
+        rule, mask = self.detector.threshold_rule, other_edges(layout, self.detector)
+        return jnp.asarray(automatic_cut(scores, changed, mask, rule), jnp.float32)
 
 
 @dataclass(frozen=True)
@@ -82,17 +85,6 @@ def _scores(
 ) -> Float[Array, "member batch child src"]:
     scores = jax.vmap(lambda model: detector.scores(layout, model, batch, reference))(models)
     return scores.astype(jnp.float32)
-
-
-def _changed(layout: Layout, batch: Batch, reference: Reference) -> Bool[Array, "batch child"]:
-    """Whether the entity of each child changed in each step: a continuous variable by more than counts as still."""
-    distance = jnp.sqrt(jnp.sum((batch.target - batch.current) ** 2, axis=2))
-    moved = jnp.any(distance > reference.still[..., None], axis=1)
-    entity = np.zeros(layout.num_children, np.int32)
-    for variable, owner in enumerate(layout.factors.entity_of):
-        entity[layout.child_of[variable][0]] = owner
-    together = entity[:, None] == entity
-    return jnp.any(together[..., None] & moved, axis=1).T
 
 
 def other_edges(layout: Layout, detector: Detector) -> Bool[np.ndarray, "child src"]:
