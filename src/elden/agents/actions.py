@@ -23,6 +23,10 @@ class Actions(Protocol):
     def free(self) -> int:
         """Numbers that the policy has beside its network, the same in every state."""
 
+    @property
+    def most_entropy(self) -> float:
+        """Entropy in nats of a policy that knows nothing."""
+
     def sample(self, key: Key[Array, ""], numbers: Float[Array, "*batch number"]) -> Num[Array, "..."]:
         """One action for each state; `numbers` are the network's outputs, then the free ones."""
 
@@ -51,6 +55,11 @@ class Categorical:
     def free(self) -> int:
         """None."""
         return 0
+
+    @property
+    def most_entropy(self) -> float:
+        """That of the uniform distribution."""
+        return math.log(self.n)
 
     def sample(self, key: Key[Array, ""], numbers: Float[Array, "*batch number"]) -> Int[Array, "*batch"]:
         """Draw by the probabilities."""
@@ -90,6 +99,11 @@ class Normal:
     def free(self) -> int:
         """The logarithm of each component's deviation."""
         return self.size
+
+    @property
+    def most_entropy(self) -> float:
+        """That of unit deviations, with which a policy begins; a density has no largest one."""
+        return self.size * 0.5 * math.log(2 * math.pi * math.e)
 
     def _parts(
         self, numbers: Float[Array, "*batch number"]

@@ -44,6 +44,12 @@ class PpoConfig:
     """Weight of the values' error in the loss."""
     entropy: float = 0.01
     """Weight of the policy's entropy in the loss."""
+    entropy_target: float = 0.0
+    """Share of the largest possible entropy below which the weight of the entropy rises; 0 leaves it as it is."""
+    entropy_gain: float = 10.0
+    """How many times its weight the entropy gains at most, where there is none left."""
+    advantage_floor: float = 0.0
+    """Advantages are divided by no less than this, so that noise is not blown up once nothing is paid."""
     max_gradient_norm: float = 0.5
     """Longer gradients are scaled down to this norm."""
     hidden: tuple[int, ...] = (128, 128)
@@ -181,12 +187,17 @@ class Ppo:
         numbers = network.numbers(batch.inputs)
         log_ratio = self.actions.log_prob(numbers, batch.action) - batch.log_prob
         ratio = jnp.exp(log_ratio)
-        advantage = (batch.advantage - jnp.mean(batch.advantage)) / (jnp.std(batch.advantage) + 1e-8)
+        deviation = jnp.maximum(jnp.std(batch.advantage) + 1e-8, config.advantage_floor)
+        advantage = (batch.advantage - jnp.mean(batch.advantage)) / deviation
         clipped = jnp.clip(ratio, 1.0 - config.clip, 1.0 + config.clip)
         policy_loss = -jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage))
         value_loss = 0.5 * jnp.mean(jnp.sum((network.values(batch.inputs) - batch.returns) ** 2, axis=-1))
         entropy = jnp.mean(self.actions.entropy(numbers))
-        total = policy_loss + config.value_weight * value_loss - config.entropy * entropy
+        weight = jnp.float32(config.entropy)
+        if config.entropy_target > 0:
+            lacking = jnp.maximum(1.0 - entropy / (config.entropy_target * self.actions.most_entropy), 0.0)
+            weight = weight * (1.0 + config.entropy_gain * jax.lax.stop_gradient(lacking))
+        total = policy_loss + config.value_weight * value_loss - weight * entropy
         metrics = {
             "policy/loss": policy_loss,
             "policy/value_loss": value_loss,
