@@ -30,17 +30,19 @@ from elden.bonuses import (
 )
 from elden.bonuses.composite import Composite, CompositeState
 from elden.bonuses.counts import places
-from elden.bonuses.elden import other_edges
+from elden.bonuses.elden import Dependencies, other_edges
 from elden.bonuses.ensemble import Ensemble, chunked
 from elden.bonuses.model_based import Gate, ModelBonus, ModelState
 from elden.bonuses.payment import pay
+from elden.bonuses.reading import MajorityReader
 from elden.bonuses.registry import settings_read
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.likelihood import Batch, encode
+from elden.dynamics.training import Transitions
 from elden.dynamics.variants import Plain
 from elden.factors import Continuous, Discrete, Entity, Factors, Variable
 from elden.graphs.gradient import Gradient
-from elden.graphs.thresholds import change_threshold
+from elden.graphs.thresholds import Rule, automatic, change_threshold
 
 STAY, LEFT, RIGHT, PULL = range(4)
 SPACE = Space(
@@ -169,7 +171,8 @@ def test_an_action_that_influences_nothing_is_worth_nothing_to_cai() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", some_slow(sorted(set(BONUSES) - {"none"}), ["composite", "graph-count", "disagreement", "cai", "curiosity"])
+    "name",
+    some_slow(sorted(set(BONUSES) - {"none", "e3b"}), ["composite", "graph-count", "disagreement", "cai", "curiosity"]),
 )
 def test_every_bonus_fades_where_it_is_always_the_same(name: str) -> None:
     """And its shape, finiteness, and state are as the interface says."""
@@ -459,6 +462,68 @@ def test_a_threshold_is_where_scores_say_best_what_changed() -> None:
     expected = change_threshold(scores, changed, other_edges(bonus.layout, Gradient()))
     assert float(state.memory.threshold) == pytest.approx(expected, rel=1e-4)
     assert expected != pytest.approx(TINY.threshold)
+
+
+def mean_scores(bonus: ModelBonus, state: ModelState, number: int) -> tuple[np.ndarray, Transitions]:
+    """The members' mean scores of the steps that the threshold comes from."""
+    assert isinstance(bonus.signal, Dependencies)
+    seen = bonus.ensemble.recent(state.ensemble, number)
+    batch, reference = bonus.ensemble.encode(seen), bonus.ensemble.reference(state.ensemble)
+    score = jax.jit(jax.vmap(bonus.signal.detector.scores, in_axes=(None, 0, None, None)), static_argnums=0)
+    return np.asarray(score(bonus.layout, state.ensemble.train.model, batch, reference)).mean(0), seen
+
+
+@pytest.mark.parametrize("name", ["gradient", "intervention"])
+def test_a_threshold_is_found_by_the_rule_of_the_detector(name: str) -> None:
+    bonus = make_bonus("elden", SPACE, gated(), automatic_threshold=True, detector=name)
+    assert isinstance(bonus, ModelBonus)
+    state = ignorant()
+    memory, said = jax.jit(bonus.adapt)(state.ensemble, state.memory)
+    assert isinstance(bonus.signal, Dependencies)
+    rule, mask = bonus.signal.detector.threshold_rule, other_edges(bonus.layout, bonus.signal.detector)
+    scores, seen = mean_scores(bonus, state, TINY.ensemble.chunk)
+    changed = np.asarray(seen.obs != seen.next_obs)  # every entity has one variable
+    expected = {each: automatic(scores, changed, mask, each) for each in get_args(Rule)}
+    assert float(memory.threshold) == pytest.approx(expected[rule], rel=1e-3)
+    assert expected["change"] != pytest.approx(expected["otsu"], rel=1e-2)
+    reader = MajorityReader(bonus, bonus.signal.detector)
+    read = jax.jit(reader.automatic)(replace(state, memory=replace(memory, threshold=jnp.float32(7.0))))
+    assert float(read.memory.threshold) == pytest.approx(float(said["bonus/threshold"]), rel=1e-3)
+
+
+def test_a_battery_and_a_noisy_value_do_not_fill_the_graph() -> None:
+    """Both change in every step and have no other parent; the graphs of the others stay what they are."""
+    battery, level = Entity("battery", (Variable("charge", Discrete(8)),)), Variable("level", Continuous(1, -3.0, 3.0))
+    factors = Factors((*SPACE.factors.entities, battery, Entity("noise", (level,))))
+    bonus = make_bonus(
+        "elden",
+        replace(SPACE, factors=factors),
+        TINY,
+        automatic_threshold=True,
+        ensemble=replace(TINY.ensemble, chunk=512, updates=400),
+    )
+    assert isinstance(bonus, ModelBonus)
+
+    def charged(steps: Steps, seed: int) -> Steps:
+        rng, shape = np.random.default_rng(seed), (*steps.done.shape, 1)
+        charge = np.broadcast_to(np.arange(shape[0])[:, None, None] % 8, shape)
+        before, after = ((charge, (charge + 1) % 8), rng.normal(size=(2, *shape)))
+        obs, next_obs = (
+            jnp.concatenate([whole, *map(jnp.asarray, more)], axis=-1, dtype=jnp.float32)
+            for whole, more in ((steps.obs, (before[0], after[0])), (steps.next_obs, (before[1], after[1])))
+        )
+        return replace(steps, obs=obs, next_obs=next_obs)
+
+    state = trained(bonus, *(charged(walk(seed, 256), seed) for seed in range(2)))
+    assert isinstance(state, ModelState)
+    scores, seen = mean_scores(bonus, state, 512)
+    graphs = scores >= float(state.memory.threshold)
+    other, lit = other_edges(bonus.layout, Gradient()), np.asarray(seen.obs != seen.next_obs)[:, LAMP]
+    assert graphs[:, other].mean() < 0.3
+    assert graphs[lit, LAMP][:, [0, -1]].mean() > 0.5  # the lamp changes by where the walker is, and the action
+    assert graphs[~lit, LAMP][:, [0, -1]].mean() < 0.2
+    _, rewards, _ = compiled(bonus)[1](state, charged(walk(9, 64), 9))
+    assert float(rewards.mean()) > 0
 
 
 def test_steps_of_late_are_spread_over_time() -> None:

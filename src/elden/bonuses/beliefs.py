@@ -70,6 +70,43 @@ def excess_surprise(layout: Layout, outputs: Outputs, batch: Batch, noise: Noise
     return jnp.mean(jax.vmap(one)(outputs), axis=0)
 
 
+def change_surprise(
+    layout: Layout, outputs: Outputs, batch: Batch, noise: Noise, still: Float[Array, "*child_slot"]
+) -> Float[Array, "child batch"]:
+    """How much more *whether* a variable changed surprises a member than expected, in nats: the largest of a child's.
+
+    A member gives `P(stays) = p̂(s' = s)` for nothing. Of a continuous variable it is the probability of a move shorter
+    than `still`, which is also what counts as none.
+    """
+    still = jnp.broadcast_to(still, layout.slot_mask.shape)
+
+    def one(out: Float[Array, "child slot value batch"]) -> Float[Array, "child slot batch"]:
+        stays = jnp.zeros((*out.shape[:2], out.shape[-1]), jnp.float32)
+        if layout.discrete.any():
+            log_p = log_probabilities(layout, out)
+            stays = jnp.sum(jnp.exp(log_p) * batch.current, axis=2)
+        if (layout.slot_mask & ~layout.discrete).any():
+            scale = jnp.sqrt(_squared(noise))[..., 0]
+            shift = jnp.sqrt(jnp.sum(jnp.where(layout.target_mask[..., None], out, 0.0) ** 2, axis=2))
+            inside = jax.scipy.stats.norm.cdf((still[..., None] - shift) / scale)
+            outside = jax.scipy.stats.norm.cdf((-still[..., None] - shift) / scale)
+            stays = jnp.where(layout.discrete[..., None], stays, inside - outside)
+        return jnp.clip(stays, 1e-6, 1.0 - 1e-6)
+
+    distance = jnp.sqrt(
+        jnp.sum(jnp.where(layout.target_mask[..., None], batch.target - batch.current, 0.0) ** 2, axis=2)
+    )
+    changed = distance > jnp.where(layout.discrete, 0.0, still)[..., None]
+
+    def excess(out: Float[Array, "child slot value batch"]) -> Float[Array, "child slot batch"]:
+        p = one(out)
+        entropy = -(p * jnp.log(p) + (1.0 - p) * jnp.log1p(-p))
+        return -jnp.where(changed, jnp.log1p(-p), jnp.log(p)) - entropy
+
+    mean = jnp.mean(jax.vmap(excess)(outputs), axis=0)
+    return jnp.max(jnp.where(layout.slot_mask[..., None], mean, -jnp.inf), axis=1)
+
+
 def mean_square_error(layout: Layout, outputs: Outputs, batch: Batch) -> Float[Array, "child slot"]:
     """What members' predictions of continuous variables are off by, over components, members and transitions."""
     square = jnp.where(layout.target_mask[..., None], (batch.target - batch.current - outputs) ** 2, 0.0)

@@ -49,9 +49,13 @@ class StateCount:
         """Nothing seen."""
         return jnp.zeros(2**_BITS, jnp.int32)
 
+    def whole(self, obs: Num[Array, "*batch width"]) -> Int[Array, "*batch width"]:
+        """States as whole numbers."""
+        cut = jnp.floor(obs / self.grain) if jnp.issubdtype(obs.dtype, jnp.floating) else obs
+        return cut.astype(jnp.int32)
+
     def _places(self, obs: Num[Array, "*batch width"]) -> Int[Array, "*batch"]:
-        whole = jnp.floor(obs / self.grain) if jnp.issubdtype(obs.dtype, jnp.floating) else obs
-        return places(whole.astype(jnp.int32))
+        return places(self.whole(obs))
 
     def reward(
         self, state: Int[Array, " place"], steps: Steps

@@ -14,6 +14,7 @@ from elden.optimise import finite_step
 from elden.pytree import pytree
 
 Parameters = TypeVar("Parameters")
+Data = TypeVar("Data")
 
 
 @dataclass(frozen=True)
@@ -69,17 +70,30 @@ class Fitted(Generic[Parameters]):
         seen: Transitions,
     ) -> tuple["Fitted[Parameters]", Float[Array, ""]]:
         """Several updates on batches of these transitions; also the mean loss."""
-        number = seen.obs.shape[0]
-        index = jax.random.randint(key, (config.updates, config.batch_size), 0, number, jnp.int32)
+        return self.fit_on(config, loss, key, seen, jnp.int32(seen.obs.shape[0]))
+
+    def fit_on(
+        self,
+        config: FitConfig,
+        loss: Callable[[Parameters, Data], Float[Array, ""]],
+        key: Key[Array, ""],
+        data: Data,
+        number: Int[Array, ""],
+        members: int = 1,
+    ) -> tuple["Fitted[Parameters]", Float[Array, ""]]:
+        """Several updates on batches of the first `number` items of some data, a batch for each member."""
+        shape = (config.updates, config.batch_size * members)
+        indices = jax.random.randint(key, shape, 0, number, jnp.int32)
 
         def update(
             fitted: "Fitted[Parameters]", index: Int[Array, " batch"]
         ) -> tuple["Fitted[Parameters]", Float[Array, ""]]:
-            value, gradient = jax.value_and_grad(loss)(fitted.parameters, seen[index])
+            batch: Data = jax.tree.map(lambda leaf: leaf[index], data)
+            value, gradient = jax.value_and_grad(loss)(fitted.parameters, batch)
             parameters, optimiser, finite = finite_step(
                 optax.adam(config.learning_rate), fitted.optimiser, fitted.parameters, value, gradient
             )
             return Fitted(parameters, optimiser, fitted.skipped + (~finite).astype(jnp.int32)), value
 
-        fitted, losses = jax.lax.scan(update, self, index)
+        fitted, losses = jax.lax.scan(update, self, indices)
         return fitted, jnp.mean(losses, where=jnp.isfinite(losses))

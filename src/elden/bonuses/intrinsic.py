@@ -12,9 +12,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key, Num
 
 from elden.bonuses.base import AnyBonus, Space, Steps
-from elden.bonuses.model_based import ModelState, forget_episodes
+from elden.bonuses.model_based import ModelState
+from elden.bonuses.payment import forget_episodes
 from elden.bonuses.reading import MajorityReader, models_of, reader_of
-from elden.bonuses.registry import BonusConfig, make_bonus
+from elden.bonuses.registry import BonusConfig, make_bonus, pays_by_episode
 from elden.data.plain import from_plain, plain
 from elden.data.slots import from_arrays, to_arrays
 from elden.data.store import (
@@ -51,9 +52,9 @@ Observations: TypeAlias = np.ndarray | SampleLike
 class IntrinsicReward:
     """A bonus that is given steps and says what they are worth.
 
-        bonus = IntrinsicReward.for_env(envs, "elden")
+        bonus = IntrinsicReward.for_env(envs)
         reward = bonus.reward(obs, action, next_obs, done)
-        metrics = bonus.update(obs, action, next_obs)
+        metrics = bonus.update(obs, action, next_obs, done)
 
     Steps are those of one environment (no batch axes, where `num_envs` is 1), of all environments at a time (`[env]`),
     or of a rollout (`[time, env]`). `next_obs` is the true observation after the step: where a vector environment has
@@ -66,7 +67,7 @@ class IntrinsicReward:
         self,
         observations: Factors | AnySpace,
         actions: Kind | AnySpace | int,
-        name: str = "elden",
+        name: str = "change-count",
         config: BonusConfig | None = None,
         *,
         num_envs: int = 1,
@@ -100,7 +101,7 @@ class IntrinsicReward:
 
     @classmethod
     def for_env(
-        cls, env: AnyEnv, name: str = "elden", config: BonusConfig | None = None, *, seed: int = 0
+        cls, env: AnyEnv, name: str = "change-count", config: BonusConfig | None = None, *, seed: int = 0
     ) -> "IntrinsicReward":
         """The bonus for a Gymnasium environment or a vector of them, with the names that it has for its variables."""
         if isinstance(env, gymnasium.vector.VectorEnv):
@@ -126,16 +127,13 @@ class IntrinsicReward:
             obs: Observations before the steps.
             action: What was done.
             next_obs: The true observations after the steps.
-            done: Whether a step was the last one of its episode. Needed where things are paid once in an episode.
+            done: Whether a step was the last one of its episode. Needed by bonuses that remember the episode, such as
+                those that pay for things once in it.
 
         Raises:
             ValueError: Shapes or values are not those of the spaces.
         """
-        if done is None and self.config.once:
-            raise ValueError(
-                "once=True pays once in an episode, so reward needs to be told when episodes end: give done"
-            )
-        steps, batch = self._steps(obs, action, next_obs, done)
+        steps, batch = self._steps(obs, action, next_obs, self._ends(done))
         self.state, rewards, _ = _reward(self.bonus)(self.state, steps)
         found = np.asarray(rewards).reshape(batch)
         if not np.isfinite(found).all():
@@ -150,10 +148,17 @@ class IntrinsicReward:
         Arguments are those of `reward`. How much is learnt in one call does not depend on the number of steps: see the
         settings `ensemble.updates` and `fit.updates`.
         """
-        steps, _ = self._steps(obs, action, next_obs, done)
+        steps, _ = self._steps(obs, action, next_obs, self._ends(done))
         self.state, metrics = _update(self.bonus)(self.state, self._key(1, self.updates), steps)
         self.updates += 1
         return {name: float(value) for name, value in metrics.items()}
+
+    def _ends(self, done: Given | None) -> Given | None:
+        if done is None and pays_by_episode(self.name, self.config):
+            raise ValueError(
+                f"the bonus {self.name!r} pays by episode, so it needs to be told when episodes end: give done"
+            )
+        return done
 
     def _key(self, use: int, number: int) -> Key[Array, ""]:
         return jax.random.fold_in(jax.random.fold_in(jax.random.key(self.seed), use), number)

@@ -24,7 +24,7 @@ from elden.dynamics.variants import Plain, Variant
 from elden.graphs.base import Reference
 from elden.pytree import pytree
 
-Gate: TypeAlias = Literal["none", "votes", "information", "surprise"]
+Gate: TypeAlias = Literal["none", "votes", "information", "surprise", "change"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class GateConfig:
 
     kind: Gate = "none"
     """Always; only where the members' votes differ, as in the authors' programs; only where the mutual information
-    between members and prediction is large; or only where what happened surprises members more than they expected."""
+    between members and prediction is large; only where what happened surprises members more than they expected; or only
+    where whether anything happened does, whatever it was."""
     level: float = 0.05
     """How large the information must be, in nats."""
     excess: float = 3.0
@@ -52,15 +53,28 @@ class GateConfig:
             raise ValueError(f"noise={self.noise} given; it must be above 0")
 
     def open(
-        self, layout: Layout, outputs: beliefs.Outputs, batch: Batch, noise: beliefs.Noise
+        self,
+        layout: Layout,
+        outputs: beliefs.Outputs,
+        batch: Batch,
+        noise: beliefs.Noise,
+        step: beliefs.Noise = 1.0,
     ) -> Bool[Array, "child batch"]:
-        """The children that count, where continuous predictions have this standard deviation."""
+        """The children that count, where predictions of continuous variables have this standard deviation.
+
+        `step` is a typical change of each continuous variable, half of which counts as one at the gate `change`.
+        """
         if self.kind == "votes":
             return beliefs.disagreement(layout, outputs) > 0
         if self.kind == "information":
             return beliefs.information(layout, outputs, noise) > self.level
         if self.kind == "surprise":
             return beliefs.excess_surprise(layout, outputs, batch, noise) > self.excess
+        if self.kind == "change":
+            return (
+                beliefs.change_surprise(layout, outputs, batch, noise, 0.5 * jnp.asarray(step, jnp.float32))
+                > self.excess
+            )
         return jnp.ones((layout.num_children, outputs.shape[-1]), jnp.bool_)
 
 
@@ -150,6 +164,10 @@ class Memory:
     threshold: Float[Array, "*run"]
     noise: Float[Array, "*run child slot"]
 
+    def forget(self) -> "Memory":
+        """Nothing paid in the episodes under way."""
+        return replace(self, paid=jnp.zeros_like(self.paid))
+
 
 @pytree()
 @dataclass(frozen=True)
@@ -162,16 +180,6 @@ class ModelState:
 
 _Read: TypeAlias = tuple[Float[Array, "step child item"], Told]
 _Tree = TypeVar("_Tree")
-
-
-def forget_episodes(state: _Tree) -> _Tree:
-    """The state of a bonus, whichever, when all environments begin new episodes: nothing has been paid in them."""
-
-    def forget(part: object) -> object:
-        return replace(part, paid=jnp.zeros_like(part.paid)) if isinstance(part, Memory) else part
-
-    forgotten: _Tree = jax.tree.map(forget, state, is_leaf=lambda part: isinstance(part, Memory))
-    return forgotten
 
 
 @dataclass(frozen=True)
@@ -232,7 +240,7 @@ class ModelBonus:
 
         def look(piece: Int[Array, " chunk"]) -> tuple[Float[Array, " chunk"], Bool[Array, "chunk child"]]:
             judged = view(seen[piece])
-            return self._errors(judged), self.gate.open(self.layout, judged.outputs, judged.batch, judged.noise).T
+            return self._errors(judged), self._open(judged)
 
         def read(piece: Int[Array, " chunk"]) -> _Read:
             return self.signal.judge(self.layout, view(seen[piece]))
@@ -268,6 +276,9 @@ class ModelBonus:
             return Judged(models, batch, ensemble.outputs(models, batch), reference, memory.threshold, memory.noise)
 
         return judged
+
+    def _open(self, judged: Judged) -> Bool[Array, "batch child"]:
+        return self.gate.open(self.layout, judged.outputs, judged.batch, judged.noise, judged.reference.step).T
 
     def _errors(self, judged: Judged) -> Float[Array, " batch"]:
         """The members' mean prediction error."""

@@ -6,8 +6,10 @@ import jax
 from jaxtyping import Array, Bool, Int
 
 from elden.bonuses.base import AnyBonus
+from elden.bonuses.beside import Beside
 from elden.bonuses.composite import Composite
 from elden.bonuses.counts import GraphCount
+from elden.bonuses.dependency import DependencySurprise, EdgeCount
 from elden.bonuses.elden import Consensus, Dependencies
 from elden.bonuses.ensemble import chunked
 from elden.bonuses.model_based import ModelBonus, ModelState
@@ -46,7 +48,7 @@ class MajorityReader:
         return graphs.reshape(-1, *graphs.shape[2:])[:number]
 
     def automatic(self, state: ModelState) -> ModelState:
-        """With the threshold at which the members' mean scores say best what the last steps of the training changed."""
+        """With the threshold that the detector's own rule finds for the last steps of the training."""
         ensemble, rule = self.models.ensemble, Dependencies(self.detector, automatic=True)
         batch = ensemble.encode(ensemble.recent(state.ensemble, min(ensemble.config.chunk, 512)))
         reference = ensemble.reference(state.ensemble)
@@ -61,8 +63,12 @@ def models_of(bonus: AnyBonus, state: object) -> tuple[ModelBonus, ModelState] |
     """
     if isinstance(bonus, ModelBonus) and isinstance(state, ModelState):
         return bonus, state
-    if isinstance(bonus, GraphCount):
+    if isinstance(bonus, Beside):
+        return bonus.models, state.model  # type: ignore[attr-defined]
+    if isinstance(bonus, GraphCount | DependencySurprise):
         return bonus.consensus, state.model  # type: ignore[attr-defined]
+    if isinstance(bonus, EdgeCount):
+        return bonus.reader.consensus, state.model  # type: ignore[attr-defined]
     if isinstance(bonus, Composite):
         found = [models_of(part, bonus.state_of(state, i)) for i, part in enumerate(bonus.parts)]  # type: ignore[arg-type]
         known = [each for each in found if each is not None]

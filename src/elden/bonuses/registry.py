@@ -5,17 +5,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from elden.bonuses.base import AnyBonus, Space
+from elden.bonuses.beside import Beside
 from elden.bonuses.cai import ActionInfluence
+from elden.bonuses.changes import ChangeConfig, ChangeCount, ChangeSurprise, CountConfig
+from elden.bonuses.cig import InformationGain
 from elden.bonuses.composite import Composite, Mode
 from elden.bonuses.counts import GraphCount, StateCount
 from elden.bonuses.curiosity import Curiosity
+from elden.bonuses.curiosity_critic import CuriosityCritic
+from elden.bonuses.dependency import DependencyConfig, DependencySurprise, EdgeCount
 from elden.bonuses.disagreement import Disagreement, Measure
+from elden.bonuses.e3b import E3b
 from elden.bonuses.elden import Consensus, Dependencies
 from elden.bonuses.ensemble import EnsembleConfig
 from elden.bonuses.fitted import FitConfig
 from elden.bonuses.icm import Icm
 from elden.bonuses.model_based import GateConfig, ModelBonus, Signal
 from elden.bonuses.nothing import Nothing
+from elden.bonuses.noveld import NovelD
 from elden.bonuses.rnd import Rnd
 from elden.graphs.registry import DETECTORS, detector_named
 from elden.worlds.registry import nearest_names
@@ -27,8 +34,16 @@ class BonusConfig:
 
     ensemble: EnsembleConfig = field(default_factory=EnsembleConfig)
     """The dynamics models that elden, disagreement, curiosity, cai and graph-count read."""
+    models: bool = False
+    """Let dynamics models (`ensemble`) learn beside a bonus that reads none, for local graphs to be read from them."""
     fit: FitConfig = field(default_factory=FitConfig)
     """The networks of rnd and icm."""
+    change: ChangeConfig = field(default_factory=ChangeConfig)
+    """The questions and networks of change-surprise."""
+    count: CountConfig = field(default_factory=CountConfig)
+    """How change-count counts."""
+    dependency: DependencyConfig = field(default_factory=DependencyConfig)
+    """The networks of dependency-surprise."""
     gate: GateConfig = field(default_factory=GateConfig)
     """Which children count, of a bonus that is read from an ensemble."""
     once: bool = False
@@ -83,9 +98,22 @@ def _disagreement(config: BonusConfig) -> Disagreement:
     return Disagreement(config.measure)
 
 
+def _cig(space: Space, config: BonusConfig) -> ModelBonus:
+    _check_members(config)
+    return ModelBonus(space, InformationGain(), config.ensemble, config.gate, config.once)
+
+
+def _curiosity_critic(space: Space, config: BonusConfig) -> CuriosityCritic:
+    return CuriosityCritic(ModelBonus(space, Curiosity(), config.ensemble, config.gate, config.once), config.fit)
+
+
 def _graph_count(space: Space, config: BonusConfig) -> GraphCount:
     signal = Consensus(detector_named(config.detector), config.automatic_threshold)
     return GraphCount(ModelBonus(space, signal, config.ensemble, threshold=config.threshold))
+
+
+def _dependency(space: Space, config: BonusConfig) -> DependencySurprise:
+    return DependencySurprise(_graph_count(space, config).consensus, config.dependency)
 
 
 def _composite(space: Space, config: BonusConfig) -> Composite:
@@ -99,23 +127,46 @@ class Entry:
     Attributes:
         make: Makes it.
         reads: The settings of `BonusConfig` that it reads.
+        by_episode: Whether what it pays depends on what the episode has already shown.
     """
 
     make: Callable[[Space, BonusConfig], AnyBonus]
     reads: tuple[str, ...] = ()
+    by_episode: Callable[[BonusConfig], bool] = lambda _: False
 
 
 _MODELS = ("ensemble", "gate", "once")
 _EDGES = ("detector", "threshold", "automatic_threshold")
 
+
+def _once(config: BonusConfig) -> bool:
+    return config.once
+
+
+def _always(_: BonusConfig) -> bool:
+    return True
+
+
 BONUSES: dict[str, Entry] = {
-    "elden": Entry(_from_models(_elden), (*_MODELS, *_EDGES)),
-    "disagreement": Entry(_from_models(_disagreement), (*_MODELS, "measure")),
-    "curiosity": Entry(_from_models(lambda _: Curiosity()), _MODELS),
-    "cai": Entry(_from_models(lambda _: ActionInfluence()), _MODELS),
+    "elden": Entry(_from_models(_elden), (*_MODELS, *_EDGES), _once),
+    "disagreement": Entry(_from_models(_disagreement), (*_MODELS, "measure"), _once),
+    "curiosity": Entry(_from_models(lambda _: Curiosity()), _MODELS, _once),
+    "cai": Entry(_from_models(lambda _: ActionInfluence()), _MODELS, _once),
+    "cig": Entry(_cig, _MODELS, _once),
+    "curiosity-critic": Entry(_curiosity_critic, (*_MODELS, "fit"), _once),
     "none": Entry(lambda _space, _config: Nothing()),
     "rnd": Entry(lambda space, config: Rnd(space, config.fit), ("fit",)),
     "icm": Entry(lambda space, config: Icm(space, config.fit), ("fit",)),
+    "change-surprise": Entry(
+        lambda space, config: ChangeSurprise(space, config.change), ("change",), lambda config: config.change.once
+    ),
+    "change-count": Entry(lambda space, config: ChangeCount(space, config.count), ("count",), _always),
+    "dependency-surprise": Entry(
+        _dependency, ("dependency", "ensemble", *_EDGES), lambda config: config.dependency.once
+    ),
+    "edge-count": Entry(lambda space, config: EdgeCount(_dependency(space, config)), ("ensemble", *_EDGES), _always),
+    "e3b": Entry(lambda space, config: E3b(space, config.fit), ("fit",), _always),
+    "noveld": Entry(lambda space, config: NovelD(space, config.fit), ("fit",), _always),
     "state-count": Entry(lambda space, _config: StateCount(space)),
     "graph-count": Entry(_graph_count, ("ensemble", *_EDGES)),
     "composite": Entry(_composite, ("parts", "weights", "mode")),
@@ -126,7 +177,16 @@ BONUSES: dict[str, Entry] = {
 def settings_read(name: str, config: BonusConfig) -> frozenset[str]:
     """The settings of `BonusConfig` that a bonus reads; a composite also those of its parts."""
     parts = config.parts if name == "composite" else ()
-    return frozenset(BONUSES[name].reads).union(*(BONUSES[part].reads for part in parts))
+    read = frozenset(BONUSES[name].reads).union(*(BONUSES[part].reads for part in parts))
+    if "ensemble" in read:
+        return read
+    return read | {"models"} | ({"ensemble", "detector"} if config.models else frozenset())
+
+
+def pays_by_episode(name: str, config: BonusConfig) -> bool:
+    """Whether what a bonus pays depends on what the episode has already shown, and not only on the step."""
+    parts = config.parts if name == "composite" else (name,)
+    return any(BONUSES[part].by_episode(config) for part in parts)
 
 
 def make_bonus(name: str, space: Space, config: BonusConfig | None = None, **changes: object) -> AnyBonus:
@@ -143,4 +203,12 @@ def make_bonus(name: str, space: Space, config: BonusConfig | None = None, **cha
     """
     if name not in BONUSES:
         raise ValueError(f"no bonus {name!r}; {nearest_names(name.lower(), BONUSES)}")
-    return BONUSES[name].make(space, replace(config or BonusConfig(), **changes))  # type: ignore[arg-type]
+    settings = replace(config or BonusConfig(), **changes)  # type: ignore[arg-type]
+    bonus = BONUSES[name].make(space, settings)
+    if not settings.models or _reads_models(name, settings):
+        return bonus
+    return Beside(bonus, ModelBonus(space, Consensus(detector_named(settings.detector)), settings.ensemble))
+
+
+def _reads_models(name: str, config: BonusConfig) -> bool:
+    return "ensemble" in settings_read(name, replace(config, models=False))

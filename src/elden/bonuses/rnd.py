@@ -43,9 +43,13 @@ class Rnd:
         encoded = self.space.factors.one_hot(obs)
         return jnp.mean((predictor(encoded) - target(encoded)) ** 2, axis=-1)
 
+    def errors(self, state: RndState, obs: Num[Array, "*batch width"]) -> Float[Array, "*batch"]:
+        """How badly each state is imitated: its novelty."""
+        return self._errors(state.predictor.parameters, state.target, obs)
+
     def reward(self, state: RndState, steps: Steps) -> tuple[RndState, Float[Array, "time env"], Metrics]:
         """How badly the state after each step is imitated."""
-        rewards = self._errors(state.predictor.parameters, state.target, steps.next_obs)
+        rewards = self.errors(state, steps.next_obs)
         return state, rewards, {"bonus/mean": jnp.mean(rewards)}
 
     def update(self, state: RndState, key: Key[Array, ""], steps: Steps) -> tuple[RndState, Metrics]:

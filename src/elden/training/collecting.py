@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, Num, Shaped
 from elden.agents.ppo import ActorCritic
 from elden.ahead import compile_ahead
 from elden.bonuses import Steps
-from elden.bonuses.model_based import forget_episodes
+from elden.bonuses.payment import forget_episodes
 from elden.hosts.vector import Hosts, env_seeds
 from elden.hosts.world import HostWorld
 from elden.training.config import TrainingConfig

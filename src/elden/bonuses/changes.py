@@ -1,0 +1,196 @@
+"""Whether things change: what counts as a change, and bonuses that ask for nothing else.
+
+A discrete variable has changed where its value differs after the step. A continuous one has where it moved by more than
+a thousandth of the standard deviation that it has shown so far.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key, Num
+
+from elden.bonuses.base import Metrics, Space, Steps
+from elden.bonuses.payment import Episodes
+from elden.bonuses.whether import Whether, WhetherConfig, WhetherState
+from elden.factors import Discrete, Factors, Granularity
+from elden.graphs.base import STILL
+from elden.pytree import pytree
+
+
+@pytree()
+@dataclass(frozen=True)
+class Spread:
+    """Mean and variance of every component of the states seen so far (Chan et al. 1979)."""
+
+    count: Float[Array, "*run"]
+    mean: Float[Array, "*run width"]
+    squares: Float[Array, "*run width"]
+
+    @classmethod
+    def init(cls, width: int) -> "Spread":
+        """Nothing seen."""
+        return cls(jnp.float32(0), jnp.zeros(width), jnp.zeros(width))
+
+    def see(self, obs: Num[Array, "*batch width"]) -> "Spread":
+        """With these states added."""
+        rows = obs.reshape(-1, obs.shape[-1]).astype(jnp.float32)
+        number, mean = jnp.float32(rows.shape[0]), jnp.mean(rows, axis=0)
+        count, apart = self.count + number, mean - self.mean
+        squares = self.squares + jnp.sum((rows - mean) ** 2, axis=0) + apart**2 * self.count * number / count
+        return Spread(count, self.mean + apart * number / count, squares)
+
+    @property
+    def deviation(self) -> Float[Array, "*run width"]:
+        """Standard deviations."""
+        return jnp.sqrt(self.squares / jnp.maximum(self.count, 1.0))
+
+
+def changed(
+    factors: Factors,
+    obs: Num[Array, "*batch width"],
+    next_obs: Num[Array, "*batch width"],
+    spread: Spread,
+    granularity: Granularity = "variable",
+) -> Bool[Array, "*batch bit"]:
+    """Whether each variable, or any variable of each entity, changed."""
+    continuous = np.concatenate([np.full(v.kind.size, not isinstance(v.kind, Discrete)) for v in factors.variables])
+    allowed = jnp.where(continuous, STILL * spread.deviation, 0.0)
+    moved = jnp.abs(next_obs.astype(jnp.float32) - obs.astype(jnp.float32)) > allowed
+    groups = [moved[..., factors.flat_slice(i)].any(-1) for i in range(factors.num_variables)]
+    if granularity == "entity":
+        groups = [jnp.stack(groups[part], axis=-1).any(-1) for part in factors.entity_slices]
+    return jnp.stack(groups, axis=-1)
+
+
+@dataclass(frozen=True)
+class ChangeConfig:
+    """Whether things change, as a bonus."""
+
+    whether: WhetherConfig = field(default_factory=WhetherConfig)
+    """The networks that predict changes."""
+    granularity: Granularity = "variable"
+    """Whether the questions are about variables or about whole entities."""
+    once: bool = False
+    """Pay for a variable only once in an episode."""
+
+
+@pytree()
+@dataclass(frozen=True)
+class ChangeState:
+    """Networks, what continuous variables vary by, and what has been paid in each environment's episode."""
+
+    whether: WhetherState
+    spread: Spread
+    episodes: Episodes
+
+
+@dataclass(frozen=True)
+class ChangeSurprise:
+    """Mean over variables of `1(−log P(c) − H(P) > 3 nats)`, with c whether the variable changed."""
+
+    name: ClassVar[str] = "change-surprise"
+
+    space: Space
+    config: ChangeConfig = field(default_factory=ChangeConfig)
+
+    @property
+    def networks(self) -> Whether:
+        """What predicts changes."""
+        factors = self.space.factors
+        bits = factors.num_variables if self.config.granularity == "variable" else factors.num_entities
+        return Whether(self.space, bits, self.config.whether)
+
+    def init(self, key: Key[Array, ""], num_envs: int) -> ChangeState:
+        """Untrained networks."""
+        networks = self.networks
+        spread = Spread.init(self.space.factors.width)
+        return ChangeState(networks.init(key), spread, Episodes.init(num_envs, networks.bits))
+
+    def _changed(self, state: ChangeState, steps: Steps) -> Bool[Array, "step bit"]:
+        bits = changed(self.space.factors, steps.obs, steps.next_obs, state.spread, self.config.granularity)
+        return bits.reshape(-1, bits.shape[-1])
+
+    def reward(self, state: ChangeState, steps: Steps) -> tuple[ChangeState, Float[Array, "time env"], Metrics]:
+        """Mean over the questions of what each answer is worth."""
+        worth = self.networks.worth(state.whether, steps.transitions(), self._changed(state, steps))
+        worth = worth.reshape(*steps.done.shape, -1)
+        episodes, first = state.episodes.first(worth > 0, steps.done)
+        rewards = jnp.mean(jnp.where(first, worth, 0.0) if self.config.once else worth, axis=-1)
+        metrics = {"bonus/mean": jnp.mean(rewards), "bonus/paid_steps": jnp.mean((rewards > 0).astype(jnp.float32))}
+        return replace(state, episodes=episodes), rewards, metrics
+
+    def update(self, state: ChangeState, key: Key[Array, ""], steps: Steps) -> tuple[ChangeState, Metrics]:
+        """Learn what changes."""
+        state = replace(state, spread=state.spread.see(steps.obs))
+        bits = self._changed(state, steps)
+        whether, metrics = self.networks.update(state.whether, key, steps.transitions(), bits)
+        return replace(state, whether=whether), metrics
+
+
+@dataclass(frozen=True)
+class CountConfig:
+    """How changes are counted."""
+
+    power: float = 0.5
+    """A change that was seen in N episodes is worth N to the minus this."""
+    by_entity: bool = True
+    """Whether only the rarest change of each entity counts."""
+
+
+@pytree()
+@dataclass(frozen=True)
+class CountState:
+    """In how many episodes each variable has changed.
+
+    Attributes:
+        counts: Episodes in which each variable changed.
+        spread: What continuous variables vary by.
+        paid: Changes that were paid for in the episodes under way.
+        counted: Changes that were counted in them.
+    """
+
+    counts: Int[Array, "*run variable"]
+    spread: Spread
+    paid: Episodes
+    counted: Episodes
+
+
+@dataclass(frozen=True)
+class ChangeCount:
+    """Mean over entities of the rarest of their changes, `max_j c_j N_j^-1/2`, each variable once in an episode.
+
+    N_j counts the episodes in which variable j has changed.
+    """
+
+    name: ClassVar[str] = "change-count"
+
+    space: Space
+    config: CountConfig = field(default_factory=CountConfig)
+
+    def init(self, key: Key[Array, ""], num_envs: int) -> CountState:
+        """Nothing counted."""
+        factors = self.space.factors
+        nothing = Episodes.init(num_envs, factors.num_variables)
+        return CountState(jnp.zeros(factors.num_variables, jnp.int32), Spread.init(factors.width), nothing, nothing)
+
+    def _changed(self, state: CountState, steps: Steps) -> Bool[Array, "time env variable"]:
+        return changed(self.space.factors, steps.obs, steps.next_obs, state.spread)
+
+    def reward(self, state: CountState, steps: Steps) -> tuple[CountState, Float[Array, "time env"], Metrics]:
+        """Rare changes are worth more."""
+        paid, first = state.paid.first(self._changed(state, steps), steps.done)
+        worth = jnp.where(first, (state.counts.astype(jnp.float32) + 1.0) ** -self.config.power, 0.0)
+        if self.config.by_entity:
+            parts = [jnp.max(worth[..., part], axis=-1) for part in self.space.factors.entity_slices]
+            worth = jnp.stack(parts, axis=-1)
+        rewards = jnp.mean(worth, axis=-1)
+        return replace(state, paid=paid), rewards, {"bonus/mean": jnp.mean(rewards)}
+
+    def update(self, state: CountState, key: Key[Array, ""], steps: Steps) -> tuple[CountState, Metrics]:
+        """Count the episodes in which each variable changed."""
+        state = replace(state, spread=state.spread.see(steps.obs))
+        counted, first = state.counted.first(self._changed(state, steps), steps.done)
+        counts = state.counts + jnp.sum(first, axis=(0, 1), dtype=jnp.int32)
+        return replace(state, counts=counts, counted=counted), {}

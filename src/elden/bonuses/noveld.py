@@ -1,0 +1,71 @@
+"""NovelD (Zhang et al. 2021): paid for crossing from known states to novel ones, once in an episode."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+
+from elden.bonuses.base import Metrics, Space, Steps
+from elden.bonuses.counts import StateCount, places
+from elden.bonuses.fitted import FitConfig
+from elden.bonuses.rnd import Rnd, RndState
+from elden.pytree import pytree
+
+_BITS = 10
+"""Places of each environment's table of visited states: two states of an episode rarely share one."""
+
+
+@pytree()
+@dataclass(frozen=True)
+class NovelDState:
+    """Random network distillation, and the states that each environment has seen in its episode, by hash."""
+
+    rnd: RndState
+    visited: Bool[Array, "*run env place"]
+
+    def forget(self) -> "NovelDState":
+        """Nothing visited in the episodes under way."""
+        return NovelDState(self.rnd, jnp.zeros_like(self.visited))
+
+
+@dataclass(frozen=True)
+class NovelD:
+    """`max(n(s') − α n(s), 0)` at the first visit to s' in an episode, with n the error of RND."""
+
+    name: ClassVar[str] = "noveld"
+
+    space: Space
+    config: FitConfig = field(default_factory=FitConfig)
+    alpha: float = 0.5
+    """Share of the novelty of the state before that is subtracted, as in the original."""
+
+    @property
+    def _rnd(self) -> Rnd:
+        return Rnd(self.space, self.config)
+
+    def init(self, key: Key[Array, ""], num_envs: int) -> NovelDState:
+        """Untrained networks, nothing visited."""
+        return NovelDState(self._rnd.init(key, num_envs), jnp.zeros((num_envs, 2**_BITS), jnp.bool_))
+
+    def reward(self, state: NovelDState, steps: Steps) -> tuple[NovelDState, Float[Array, "time env"], Metrics]:
+        """How much more novel the state after each step is than the one before."""
+        after = self._rnd.errors(state.rnd, steps.next_obs)
+        before = self._rnd.errors(state.rnd, steps.obs)
+        place = places(StateCount(self.space).whole(steps.next_obs), _BITS)
+        rows = jnp.arange(steps.done.shape[1], dtype=jnp.int32)
+
+        def step(visited, now):  # type: ignore[no-untyped-def]
+            where, done = now
+            new = ~visited[rows, where]
+            return visited.at[rows, where].set(True) & ~done[:, None], new
+
+        visited, new = jax.lax.scan(step, state.visited, (place, steps.done))
+        rewards = jnp.where(new, jnp.maximum(after - self.alpha * before, 0.0), 0.0)
+        return NovelDState(state.rnd, visited), rewards, {"bonus/mean": jnp.mean(rewards)}
+
+    def update(self, state: NovelDState, key: Key[Array, ""], steps: Steps) -> tuple[NovelDState, Metrics]:
+        """Imitate the random network on these states."""
+        rnd, metrics = self._rnd.update(state.rnd, key, steps)
+        return NovelDState(rnd, state.visited), metrics
