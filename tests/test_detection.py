@@ -340,9 +340,9 @@ def test_measures_by_hand() -> None:
     assert result.between.positive_rate == 2 / 8
     assert result.between.roc_auc == pytest.approx((6 + 5) / 12)
     assert result.between.f1 == pytest.approx(4 / 5)
-    # The first entity changed in both steps, the second never: 0.3 calls both of the first and one of the second.
-    assert result.between.auto_threshold == pytest.approx(0.3)
-    assert result.between.auto_f1 == pytest.approx(4 / 5)
+    # The first entity changed in both steps, the second never: neither says anything, so the scores are cut in two.
+    assert result.between.auto_threshold == pytest.approx(0.65, abs=1e-2)
+    assert result.between.auto_f1 == pytest.approx(2 / 3)
     # What did not change is caused by itself, and the own edges of the second entity score 0.1.
     assert result.auto_threshold == pytest.approx(0.1)
     assert result.auto_f1 == pytest.approx(12 / 18)

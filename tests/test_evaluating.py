@@ -22,6 +22,7 @@ from elden.bonuses.model_based import ModelState
 from elden.bonuses.reading import MajorityReader, models_of, reader_of
 from elden.cli import main, steps
 from elden.cli.demo import Demo
+from elden.cli.evaluate import density_warning
 from elden.data.folder import RunFolderError
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.runs import Deadline, OutOfTimeError
@@ -29,8 +30,8 @@ from elden.dynamics.training import Transitions
 from elden.factors import Discrete
 from elden.training import evaluation
 from elden.training.config import LoopConfig, TrainingConfig
-from elden.training.edges import Edge
-from elden.training.evaluation import EvaluationConfig, Outcomes, evaluate, play
+from elden.training.edges import Edge, Edges
+from elden.training.evaluation import Evaluation, EvaluationConfig, Models, Outcomes, evaluate, play
 from elden.training.loop import Loop
 from elden.training.run import Training
 from elden.viewing.curves import Curve, learning_curves
@@ -231,6 +232,64 @@ def test_numbers_of_an_edge() -> None:
     assert owned == [True, False, False]
 
 
+def some_edges(called: np.ndarray | None, truth: np.ndarray | None) -> Edges:
+    """Of 2 agents, one episode and 100 steps of entities a, b and the action."""
+    counts = np.ones((100, 2, 1), bool)
+    shown = tuple(None if part is None else np.broadcast_to(part, (100, 2, 1, 2, 3)) for part in (truth, called))
+    return Edges.count((("a", "b"), ("a", "b", "action")), counts, *shown)
+
+
+def test_measures_between_entities_leave_own_edges_out() -> None:
+    truth, called = np.zeros((100, 2, 1, 2, 3), bool), np.zeros((100, 2, 1, 2, 3), bool)
+    truth[..., [0, 1], [0, 1]] = called[:50, ..., [0, 1], [0, 1]] = True  # own edges
+    truth[:40, :, :, 0, 1], called[10:60, 0, :, 0, 1] = True, True
+    edges = some_edges(called, truth)
+    first, second, both = edges.between(0), edges.between(1), edges.between()
+    assert (first.edges, first.true, first.called, first.both) == (400, 40, 50, 30)
+    assert (first.true_rate, first.called_rate) == (0.1, 0.125)
+    assert (first.precision, first.recall) == (0.6, 0.75)
+    assert first.f1 == pytest.approx(2 * 0.6 * 0.75 / (0.6 + 0.75))
+    assert (second.precision, second.recall, second.f1) == (None, 0.0, 0.0)
+    assert (both.edges, both.f1) == (800, 60 / 130)
+    assert [part.density for part in (first, second, both)] == ["some", "nearly none", "some"]
+    blind = some_edges(None, truth).between()
+    assert (blind.called_rate, blind.f1, blind.density) == (None, None, None)
+    alone = some_edges(np.ones_like(called), None).between()
+    assert (alone.called_rate, alone.true_rate, alone.f1, alone.density) == (1.0, None, None, "nearly all")
+
+
+@pytest.mark.parametrize(
+    ("seen", "detector", "automatic", "answer"),
+    [
+        (
+            (1.0, 0.95),
+            "gradient",
+            False,
+            "all agents see nearly all of the edges between different entities (95.00% to",
+        ),
+        ((1.0, 0.5), "gradient", False, "seed 5 see nearly all of the edges between different entities (100.00%)"),
+        ((0.5, 0.0), "gradient", False, "--automatic-threshold or a training with --bonus.detector intervention."),
+        ((0.0, 0.0), "gradient", True, "(0.00%), so their graphs say little. Try a training with --bonus.detector"),
+        ((0.0, 0.0), "intervention", False, "Try elden evaluate with --automatic-threshold."),
+        ((0.0, 1.0), "intervention", True, "Try a longer training of the models."),
+        ((0.5, 0.1), "gradient", False, None),
+    ],
+)
+def test_graphs_that_are_full_or_empty_are_named(
+    stopped: Training, seen: tuple[float, float], detector: str, automatic: bool, answer: str | None
+) -> None:
+    called = np.arange(100)[:, None, None] < 100 * np.array(seen)[:, None]
+    edges = some_edges(called[..., None, None], None)
+    models = Models(detector, 3, (0.1, 0.1), ("entity", "entity"))
+    config = EvaluationConfig(5, automatic_threshold=automatic)
+    never = np.zeros((2, 1), bool)
+    outcomes = Outcomes(never, never, never[..., None], np.ones((2, 1), int))
+    found = Evaluation(config, (5, 6), ("a",), 24, outcomes, edges, edges, models, None)
+    warning = density_warning(found, stopped)
+    assert (warning is None) if answer is None else (warning is not None and answer in warning)
+    assert density_warning(replace(found, models=None), stopped) is None
+
+
 @pytest.mark.parametrize(
     ("bonus", "detector", "read_by"),
     [
@@ -272,6 +331,18 @@ def test_a_training_is_evaluated_from_the_command_line(stopped: Training, capsys
     assert results["together"]["episodes"] == 10
     assert results["models"]["members"] == 3
     assert results["models"]["thresholds"] != pytest.approx([0.1, 0.1])
+    between = results["between_entities"]
+    assert [part["seed"] for part in between["seeds"]] == [5, 6]
+    for name in ("precision", "recall", "f1"):
+        known = [part[name] for part in between["seeds"] if part[name] is not None]  # none where no edge was seen
+        assert between["median"][name] == (pytest.approx(np.median(known)) if known else None)
+    rows = [edge for edge in results["edges"] if not edge["own_past"]]
+    seen, true = (sum(row[name] for row in rows) for name in ("called_steps", "true_steps"))
+    found = sum((row["recall"] or 0) * row["true_steps"] for row in rows)
+    assert between["together"]["f1"] == pytest.approx(2 * found / (seen + true))
+    assert "all edges between different entities, over all steps" in said
+    assert "F1" in said
+    assert (results["warning"] or "") in " ".join(said.split())
     # Four entities depend on four and the action, or on five variables' worth; of two agents and of both together.
     with (folder / "tables" / "edges.csv").open() as stream:
         rows = list(csv.DictReader(stream))

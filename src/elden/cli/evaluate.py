@@ -1,7 +1,8 @@
 """`elden evaluate`: how the agents of a training do, and what they and their models see depend on what."""
 
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -23,10 +24,11 @@ from elden.cli.errors import BROKEN, UsageError, check_range, check_seed
 from elden.cli.running import study_progress
 from elden.cli.steps import record
 from elden.data.folder import write_csv, write_json
+from elden.graphs.intervention import Intervention
 from elden.hosts.worker import EnvironmentFailedError
 from elden.provenance import provenance
-from elden.training.edges import Edge
-from elden.training.evaluation import Evaluation, EvaluationConfig, Example, Outcomes, evaluate
+from elden.training.edges import Between, Edge
+from elden.training.evaluation import Evaluation, EvaluationConfig, Example, Models, Outcomes, evaluate
 from elden.training.run import Training, card_of_world
 from elden.worlds.base import World, WorldState
 from elden.worlds.pictures import write_gif
@@ -77,7 +79,7 @@ class Evaluate:
     def run(self, command_line: str) -> None:
         """Play, and say what came of it."""
         if self.folder == Path():
-            raise UsageError("elden evaluate needs the folder of a run, such as runs/train/thawing-elden-plus")
+            raise UsageError("elden evaluate needs the folder of a run, such as runs/train/thawing-change-count-plus")
         with refusals(self.folder):
             training = Training.open(self.folder)
         config = EvaluationConfig(self.episodes, self.greedy, self.seed, self.automatic_threshold)
@@ -107,6 +109,8 @@ def report(console: Console, training: Training, config: EvaluationConfig, comma
             "bonus": training.config.bonus_name,
             "finished": training.finished,
             **found.to_json(),
+            "between_entities": between_entities(found),
+            "warning": (warning := density_warning(found, training)),
         }
         write_json(folder.path / RESULTS, card)
         write_csv(folder.tables / "edges.csv", found.edge_rows())
@@ -121,6 +125,10 @@ def report(console: Console, training: Training, config: EvaluationConfig, comma
         console.print("Neither the environment nor the bonus knows local graphs, so there are no edges to tell of.\n")
     else:
         console.print(_edge_table(found))
+    if found.models is not None:
+        console.print(_between_table(found))
+    if warning is not None:
+        console.print(f"\n{warning}")
     console.print("\nLook at")
     if drawn:
         console.print(f"  {folder.media / 'curves.png'}   (learning curves)")
@@ -226,6 +234,91 @@ def _edge_table(found: Evaluation) -> Table:
     table.add_row("own past of each", *_edge_cells(own))
     table.caption, table.caption_justify = _caption(found, others, len(fired)), "left"
     return table
+
+
+_BETWEEN = {
+    "edges that were there": "true_rate",
+    "edges that models see": "called_rate",
+    "of seen true (precision)": "precision",
+    "found (recall)": "recall",
+    "F1": "f1",
+}
+
+
+def _medians(parts: Sequence[Between]) -> dict[str, float | None]:
+    """Of each measure the median over agents, those left out of which it is not known."""
+
+    def median(name: str) -> float | None:
+        known = [value for part in parts if (value := getattr(part, name)) is not None]
+        return statistics.median(known) if known else None
+
+    return {name: median(name) for name in _BETWEEN.values()}
+
+
+def between_entities(found: Evaluation) -> dict[str, object] | None:
+    """How well models see the edges between different entities: each agent's, the median, and all as one."""
+    if found.models is None:
+        return None
+    parts = [found.entities.between(agent) for agent in range(len(found.seeds))]
+    return {
+        "seeds": [{"seed": seed, **part.to_json()} for seed, part in zip(found.seeds, parts, strict=True)],
+        "median": _medians(parts),
+        "together": found.entities.between().to_json(),
+    }
+
+
+def _between_table(found: Evaluation) -> Table:
+    """Each agent's measures over all edges between different entities in a column, and their medians."""
+    title = "all edges between different entities, over all steps"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("")
+    parts = [found.entities.between(agent) for agent in range(len(found.seeds))]
+    for seed in found.seeds[:_MOST_SEEDS]:
+        table.add_column(f"seed {seed}", justify="right")
+    if len(parts) > 1:
+        table.add_column("median", justify="right")
+    medians = _medians(parts)
+    for name, key in _BETWEEN.items():
+        if found.entities.true is None and key != "called_rate":
+            continue
+        values = [getattr(part, key) for part in parts[:_MOST_SEEDS]] + [medians[key]] * (len(parts) > 1)
+        table.add_row(name, *map(_share, values))
+    return table
+
+
+def density_warning(found: Evaluation, training: Training) -> str | None:
+    """A line for models that see nearly all or nearly no edges between different entities, and what to try then."""
+    if found.models is None:
+        return None
+    parts = {seed: found.entities.between(agent) for agent, seed in enumerate(found.seeds)}
+    words = []
+    for density in ("nearly all", "nearly none"):
+        alike = {seed: part.called_rate or 0.0 for seed, part in parts.items() if part.density == density}
+        if not alike:
+            continue
+        whose = "all agents" if len(alike) == len(parts) else f"seed{'s' * (len(alike) > 1)} {_listed(alike)}"
+        low, high = (f"{share:.2%}" for share in (min(alike.values()), max(alike.values())))
+        words.append(
+            f"The models of {whose} see {density} of the edges between different entities"
+            f" ({low if low == high else f'{low} to {high}'}), so their graphs say little."
+        )
+    return f"{' '.join(words)} {_advice(found.config, found.models, training)}" if words else None
+
+
+def _listed(seeds: Iterable[int]) -> str:
+    """Seeds in words, the first ones where there are many."""
+    words = list(map(str, seeds))
+    return ", ".join(words) if len(words) <= _MOST_SEEDS else f"{', '.join(words[:_MOST_SEEDS])} and others"
+
+
+def _advice(config: EvaluationConfig, models: Models, training: Training) -> str:
+    """What has not been tried yet against graphs that are full or empty."""
+    tries = []
+    if not config.automatic_threshold and not training.config.bonus.automatic_threshold:
+        tries.append("elden evaluate with --automatic-threshold")
+    if models.detector != Intervention.name:
+        tries.append(f"a training with --bonus.detector {Intervention.name}")
+    return f"Try {' or '.join(tries or ['a longer training of the models'])}."
 
 
 def _caption(found: Evaluation, others: Sequence[Edge], fired: int) -> str:

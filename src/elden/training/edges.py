@@ -1,13 +1,18 @@
 """How often each edge of local graphs was there in episodes, in truth and as an agent's models see it."""
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Int
 
 _Counts: TypeAlias = Int[np.ndarray, "agent dst src"]
 _Counted = TypeVar("_Counted", "Edges", "Edge")
+
+Density: TypeAlias = Literal["nearly all", "some", "nearly none"]
+NEARLY_ALL, NEARLY_NONE = 0.9, 0.001
+"""Shares of the edges between different nodes above and below which graphs hardly tell one step from another."""
+
 _COUNTS = ("steps", "episodes", "true", "true_episodes", "called", "both")
 
 
@@ -78,6 +83,73 @@ class Edges:
             for i, dst in enumerate(self.dst_names)
             for j, src in enumerate(self.src_names)
         ]
+
+    def between(self, agent: int | None = None) -> "Between":
+        """All edges that are not own ones as one, of one agent or of all of them together."""
+        rows = [row for row in self.rows(agent) if not row.own]
+
+        def total(name: str) -> int | None:
+            counts = [getattr(row, name) for row in rows]
+            return None if None in counts else sum(counts)
+
+        return Between(sum(row.steps for row in rows), total("true"), total("called"), total("both"))
+
+
+@dataclass(frozen=True)
+class Between:
+    """What models see of the edges between different nodes, over all such edges and steps.
+
+    Attributes:
+        edges: Edges of all steps, whether there or not.
+        true: Those that were there; None where that is not known.
+        called: Those that most members see; None without models.
+        both: Those of which both hold; None where one of them is not known.
+    """
+
+    edges: int
+    true: int | None
+    called: int | None
+    both: int | None
+
+    @property
+    def true_rate(self) -> float | None:
+        """Share of the edges that were there."""
+        return None if self.true is None or not self.edges else self.true / self.edges
+
+    @property
+    def called_rate(self) -> float | None:
+        """Share of the edges that the models see."""
+        return None if self.called is None or not self.edges else self.called / self.edges
+
+    @property
+    def precision(self) -> float | None:
+        """Share of what the models see that was there; None where they see nothing."""
+        return None if self.both is None or not self.called else self.both / self.called
+
+    @property
+    def recall(self) -> float | None:
+        """Share of what was there that the models see; None where nothing was."""
+        return None if self.both is None or not self.true else self.both / self.true
+
+    @property
+    def f1(self) -> float | None:
+        """The harmonic mean of precision and recall; None where nothing was there and nothing is seen."""
+        if self.true is None or self.called is None or self.both is None or not self.true + self.called:
+            return None
+        return 2 * self.both / (self.true + self.called)
+
+    @property
+    def density(self) -> Density | None:
+        """How many edges the models see: all or none is what a wrong threshold gives, whatever the steps were."""
+        rate = self.called_rate
+        if rate is None:
+            return None
+        return "nearly all" if rate > NEARLY_ALL else "nearly none" if rate < NEARLY_NONE else "some"
+
+    def to_json(self) -> dict[str, object]:
+        """As plain values."""
+        names = ("true_rate", "called_rate", "precision", "recall", "f1", "density")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)

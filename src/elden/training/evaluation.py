@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Key, Num, Shaped
 
 from elden.agents.ppo import ActorCritic
+from elden.bonuses.beside import Beside
 from elden.bonuses.model_based import ModelState
 from elden.bonuses.reading import MajorityReader, models_of, reader_of
 from elden.data.folder import RunFolderError
@@ -306,7 +307,8 @@ def evaluate(training: Training, config: EvaluationConfig, progress: Progress | 
     found = models_of(loop.bonus, kept.tree.bonus)
     reader = None if found is None else reader_of(found[0], training.config.bonus.detector)
     states = None if found is None else found[1]
-    if reader is not None and states is not None and config.automatic_threshold:
+    automatic = config.automatic_threshold or isinstance(loop.bonus, Beside)
+    if reader is not None and states is not None and automatic:
         states = jax.jit(jax.vmap(reader.automatic))(states)
     key = jax.random.fold_in(jax.random.key(config.seed), _APART)
     total, agents = config.episodes, training.config.seeds
