@@ -6,6 +6,11 @@ stays with it.
     python benchmarks/join_comparisons.py --out results/compare_minecraft_gpu --steps 2048000
         --rows "elden=runs/gpu/minecraft_elden_every@1144895" "cai=7f7db96:results/compare_minecraft_gpu/table.json"
 
+Parts of a grid that machines have trained apart, by worlds or by bonuses, are joined as whole tables, in which every
+world and bonus keeps its title:
+
+    python benchmarks/join_comparisons.py --out results/grid --tables runs/a/table.json runs/b/table.json
+
 A row is `NAME=PLACE`. PLACE is a run folder, `@COMMIT` behind it saying of which commit the code is, or a `table.json`,
 `COMMIT:` before it taking it as it was there, `#ROW` behind it naming its row where that has another name.
 """
@@ -27,10 +32,12 @@ from elden.studies.exploration import Agents, report
 class Args:
     """What to join."""
 
-    rows: tuple[str, ...]
-    """The rows, in their order."""
     out: Path
     """Folder for the table and the figures."""
+    rows: tuple[str, ...] = ()
+    """Rows of one world, in their order."""
+    tables: tuple[str, ...] = ()
+    """Files `table.json` of `elden compare`, all rows of which are taken; `COMMIT:` before one is allowed too."""
     steps: int | None = None
     """Show longer trainings up to there; None shows all of them."""
     note: str | None = None
@@ -72,16 +79,42 @@ def without_folder(command: str) -> str:
     return shlex.join(shlex.split(re.sub(r"\s--out[=\s]\S+", "", command)))
 
 
-def main(args: Args) -> None:
-    """Read, cut and write."""
+def grid(files: tuple[str, ...], out: Path) -> list[Agents]:
+    """All rows of several tables, worlds and contenders in the order in which they first occur."""
+    agents = [Agents.load(one) for file in files for one in json.loads(text(file, out))["rows"]]
+    worlds = list(dict.fromkeys(each.world for each in agents))
+    names = list(dict.fromkeys(each.contender for each in agents))
+    cells = [(each.world, each.contender) for each in agents]
+    if twice := [f"{name} in {world}" for world, name in dict.fromkeys(cells) if cells.count((world, name)) > 1]:
+        sys.exit(f"more than one table has {', '.join(twice)}; give each once")
+    for world in worlds:
+        cards = [json.dumps(each.card, sort_keys=True) for each in agents if each.world == world and each.card]
+        if len(set(cards)) > 1:
+            sys.exit(f"{world!r} has other options in one table than in another; give them different names")
+    return sorted(agents, key=lambda each: (worlds.index(each.world), names.index(each.contender)))
+
+
+def read(args: Args) -> list[Agents]:
+    """What the arguments name."""
+    if bool(args.rows) == bool(args.tables):
+        sys.exit("give either --rows or --tables")
+    if args.tables:
+        return grid(args.tables, args.out)
     agents = [row(word, args.out) for word in args.rows]
     names, worlds = [each.contender for each in agents], {each.world for each in agents}
     if len(worlds) > 1 or len(set(names)) < len(names):
         sys.exit(f"rows of {', '.join(sorted(worlds))} named {', '.join(names)}: give one world, and each name once")
+    return agents
+
+
+def main(args: Args) -> None:
+    """Read, cut and write."""
+    agents = read(args)
     if args.steps is not None:
         agents = [each.until(args.steps) for each in agents]
     args.out.mkdir(parents=True, exist_ok=True)
-    words = [f"--rows {shlex.join(args.rows)}", *([] if args.steps is None else [f"--steps {args.steps}"])]
+    given = f"--tables {shlex.join(args.tables)}" if args.tables else f"--rows {shlex.join(args.rows)}"
+    words = [given, *([] if args.steps is None else [f"--steps {args.steps}"])]
     report(agents, args.out, f"join_comparisons.py --out {args.out} {' '.join(words)}", args.note)
     file = args.out / "table.json"  # curves of many agents: a number on a line of its own would be most of the file
     file.write_text(json.dumps(json.loads(file.read_text()), separators=(",", ":"), ensure_ascii=False) + "\n")

@@ -1,6 +1,10 @@
 """Comparing bonuses: processes side by side, how agents are read from their run folders, tables, and the command."""
 
 import json
+import os
+import shutil
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -11,14 +15,18 @@ import numpy as np
 import pytest
 
 from elden.cli import main
+from elden.cli.arguments import parse
 from elden.cli.compare import Compare
 from elden.cli.errors import UsageError
+from elden.cli.train import Train
 from elden.data.plain import plain
 from elden.dynamics.runs import Deadline
-from elden.studies.exploration import Agents, Contender, compare, comparison
+from elden.studies.exploration import Agents, Contender, WorldEntry, compare, comparison, folder_name, training_words
 from elden.studies.processes import Job, run_jobs
+from elden.training.run import Training
 from elden.viewing import Line, bonus_curves, running_mean, stage_bars
 from elden.viewing.style import bonus_colors
+from elden.worlds.base import World
 
 
 def job(name: str, code: str) -> Job:
@@ -94,7 +102,7 @@ def test_running_means_are_over_four_rollouts_however_long_the_training() -> Non
 
 def test_a_table_counts_who_solved_and_shows_the_worst() -> None:
     table = comparison([agents([[0.96, 0.2], [0.97, 0.2]]), agents([[0.0, 0.0], [0.1, 0.0]], "none")])
-    assert table.rows[0][:5] == ("elden", "1 of 2", "0.58", "0.20", "never")  # half of them never: so is the median
+    assert table.rows[0][:5] == ("elden", "1 of 2", "0.58", "0.20", "100")  # half of them: the median is known
     assert table.rows[1][:5] == ("none", "0 of 2", "0.05", "0.00", "never")
     solved = comparison([agents([[0.96, 0.96, 0.2], [0.97, 0.97, 0.2]])])
     assert solved.rows[0][4] == "100"
@@ -160,6 +168,20 @@ def test_nothing_to_draw_is_refused() -> None:
         ({"variants": ("no gate=--bonus none", "no-gate=--bonus cai")}, "name something twice"),
         ({"variants": ("no gate",)}, "write a name and options"),
         ({"jobs": 0}, "--jobs 0 given"),
+        ({"worlds": ("chains --depth 3",)}, "did you mean 'chain'"),
+        ({"worlds": ("hard=chan --depth 3",)}, "did you mean 'chain'"),
+        ({"worlds": ("=chain",)}, "write a world with options"),
+        ({"worlds": ("",)}, "write a world with options"),
+        ({"worlds": ("chain '--depth 3",)}, "cannot be read: No closing quotation"),
+        ({"worlds": ("chain --out here",)}, "has its own folder"),
+        ({"worlds": ("chain --bonus=cai",)}, "bonuses are the rows"),
+        ({"worlds": ("a=chain", "a=thawing")}, "name something twice: a"),
+        ({"worlds": ("chain --depth 3", "a=chain --depth=3")}, "name something twice: chain-depth-3"),
+        (
+            {"worlds": ("chain", "chain --depth 3"), "variants": ("depth 3 x=--seeds 2", "x=--seeds 2")},
+            "name something twice: chain-depth-3-x",
+        ),
+        ({"variants": ("a=--bonus 'x",)}, "cannot be read"),
     ],
 )
 def test_impossible_comparisons_are_refused(options: dict[str, object], words: str) -> None:
@@ -170,6 +192,118 @@ def test_impossible_comparisons_are_refused(options: dict[str, object], words: s
 def test_a_variant_is_a_name_with_options() -> None:
     variant = Compare(bonuses=(), variants=("no gate = --bonus.gate.kind none",)).contenders[0]
     assert variant == Contender("no gate", ("--bonus.gate.kind", "none"))
+
+
+def test_a_world_of_a_comparison_has_options_and_may_have_a_name() -> None:
+    plain_world = WorldEntry.parse("thawing")
+    assert plain_world == WorldEntry("thawing", "thawing")
+    entry = WorldEntry.parse("chain  --depth=6 --noisy 2")  # an option with = is no name
+    assert entry == WorldEntry("chain --depth=6 --noisy 2", "chain", ("--depth=6", "--noisy", "2"))
+    named = WorldEntry.parse("hard chain = chain --depth 6 --noisy 2")
+    assert (named.title, named.world) == ("hard chain", "chain")
+    elden = Contender.bonus("elden")
+    assert folder_name(plain_world, elden) == "thawing-elden"  # as it was before worlds had options
+    assert folder_name(named, elden) == folder_name(entry, elden) == "chain-depth-6-noisy-2-elden"
+    long = [WorldEntry("a", "chain", ("--depth", "1" * 200, end)) for end in "xy"]
+    assert len({each.slug for each in long}) == 2
+    assert max(len(each.slug) for each in long) < 140
+
+
+def test_options_of_a_world_take_the_place_of_common_ones(tmp_path: Path) -> None:
+    common = Compare(steps=100).options
+    words = training_words(WorldEntry.parse("chain --steps 7 --preset=paper"), Contender.bonus("cai"), tmp_path, common)
+    assert (words.count("--steps"), words[words.index("--steps") + 1]) == (1, "7")
+    assert "plus" not in words
+    with pytest.raises(ValueError, match="--steps is given both by the world 'chain --steps 7' and by 'a'"):
+        training_words(WorldEntry.parse("chain --steps 7"), Contender("a", ("--steps", "8")), tmp_path, common)
+
+
+def test_options_that_a_world_does_not_have_are_refused_before_anything_is_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = ["compare", "--bonuses", "none", "--out", str(out), "--worlds", "chain --depth 3"]
+    for entry, said in (
+        ("chain --dept 3", "no option '--dept'; did you mean '--depth'"),
+        ("carwash --depth 3", "no option '--depth'"),
+        ("chain --depth 0", "depth"),
+        ("chain hard", "one word too many"),
+    ):
+        assert main([*words, entry]) == 2
+        error = capsys.readouterr().err
+        assert f"none in {entry}: " in error
+        assert said in error
+    assert not out.exists()
+
+
+def begun(folder: Path, steps: int = 400, finished: bool = True) -> None:
+    """A run folder of a tiny training, with metrics and results that are made up."""
+    command = parse(["train", "chain", "--depth", "2", "--bonus", "none", "--seeds", "2", "--steps", str(steps)])
+    assert isinstance(command, Train)
+    assert isinstance(command.world, World)
+    training = Training(command.world, command.config, folder)
+    for step in range(100, 500, 100):
+        names = ("episode/success_solvable", "episode/normalized_stage", "stage/link0", "stage/link1")
+        training.folder.log(step, {name: [1.0, step / 500] for name in names})
+    if finished:
+        numbers = {"steps_per_s": 1.0, "compile_s": 1.0, "wall_s": 1.0}
+        training.folder.write_summary({**numbers, "command": f"elden train --out {folder}", "device": "", "date": ""})
+    training.folder.close()
+
+
+def test_a_copied_folder_is_continued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    begun(here / "chain-depth-2-none")
+    words = ["compare", "--worlds", "short=chain --depth 2", "--bonuses", "none", "--seeds", "2", "--steps", "400"]
+    assert main([*words, "--out", str(here)]) == 0
+    shutil.copytree(here, there)
+    shutil.rmtree(here)
+    began = (there / "chain-depth-2-none" / "summary.json").stat().st_mtime_ns
+    assert main([*words, "--out", str(there)]) == 0  # nothing is left to train
+    assert not list((there / "logs").iterdir())
+    assert (there / "chain-depth-2-none" / "summary.json").stat().st_mtime_ns == began
+    assert "short, 400 steps of each agent" in capsys.readouterr().out
+    for file in ("config.json", "metrics.jsonl"):
+        assert str(tmp_path) not in (there / "chain-depth-2-none" / file).read_text()
+    table = json.loads((there / "table.json").read_text())
+    assert table["rows"][0]["world_card"]["options"]["depth"] == 2
+    cell = {key: table["map"][0][key] for key in ("world", "contender", "solved", "agents", "median_steps", "steps")}
+    assert list(cell.values()) == ["short", "none", 1, 2, 100, 400]
+    assert "1/2 [0.01, 0.99], 100" in (there / "map.md").read_text()
+
+
+def test_tables_of_parts_of_a_grid_are_joined(tmp_path: Path) -> None:
+    for part, world, steps in (("a", "one=chain --depth 2", 400), ("b", "two=chain --depth 2", 400)):
+        begun(tmp_path / part / "chain-depth-2-none", steps)
+        compare([world], [Contender.bonus("none")], tmp_path / part)
+    tables = [str(tmp_path / part / "table.json") for part in "ab"]
+
+    def join(*files: str) -> subprocess.CompletedProcess[str]:
+        script = str(Path(__file__).parents[1] / "benchmarks" / "join_comparisons.py")
+        words = [sys.executable, script, "--out", str(tmp_path / "all"), "--tables", *files]
+        return subprocess.run(words, capture_output=True, text=True, check=False)
+
+    assert "none in one; give each once" in join(tables[0], tables[0]).stderr
+    done = join(*tables)
+    assert done.returncode == 0, done.stderr
+    joined = json.loads((tmp_path / "all" / "table.json").read_text())
+    assert [cell["world"] for cell in joined["map"]] == ["one", "two"]
+    assert (tmp_path / "all" / "map.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_a_training_that_was_stopped_goes_on_in_a_copy(tmp_path: Path) -> None:
+    tiny = "--loop.num-envs 4 --loop.rollout 20 --loop.warmup-steps 0 --steps 240"
+    words = ["compare", "--worlds", f"short=chain --depth 2 {tiny}", "--bonuses", "none", "--seeds", "2"]
+    here, there, whole = (tmp_path / name for name in ("here", "there", "whole"))
+    assert main([*words, "--time-limit-s", "1", "--out", str(here)]) == 75
+    shutil.copytree(here, there)
+    shutil.rmtree(here)
+    (run,) = there.glob("chain-*")
+    assert 0 < len((run / "metrics.jsonl").read_text().splitlines()) < 3
+    assert main([*words, "--out", str(there)]) == 0
+    assert main([*words, "--out", str(whole)]) == 0
+    assert (run / "metrics.jsonl").read_text() == (whole / run.name / "metrics.jsonl").read_text()
 
 
 @pytest.mark.slow
@@ -199,6 +333,29 @@ def test_a_comparison_from_the_command_line(tmp_path: Path, capsys: pytest.Captu
     said = (tmp_path / "table.md").read_text()
     assert "as far as it has" in said
     assert not json.loads((tmp_path / "table.json").read_text())["rows"][0]["finished"]
+
+
+def test_a_request_to_terminate_stops_the_trainings_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pids: list[int] = []
+
+    def waits(jobs: Sequence[Job], logs: Path, at_once: int, deadline: Deadline, look: object) -> dict[str, int]:
+        code = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+
+        def terminate(_: object) -> None:
+            said = (logs / "waits.log").read_text()
+            if said:
+                pids.append(int(said.split()[0]))
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        return run_jobs([job("waits", code)], logs, at_once, deadline, terminate)
+
+    monkeypatch.setattr("elden.studies.exploration.run_jobs", waits)
+    assert main(["compare", "--worlds", "chain", "--bonuses", "none", "--out", str(tmp_path)]) == 130
+    assert "goes on from what was kept" in capsys.readouterr().out
+    with pytest.raises(ProcessLookupError):
+        os.kill(pids[0], 0)
 
 
 def test_what_failed_or_was_not_begun_is_told(tmp_path: Path) -> None:

@@ -14,12 +14,21 @@ from rich.console import Console
 from elden.bonuses import BONUSES
 from elden.cli.console import make_console
 from elden.cli.detect import refusals
-from elden.cli.errors import BROKEN, INTERRUPTED, STOPPED, UsageError, check_range
+from elden.cli.errors import BROKEN, STOPPED, UsageError, check_range
+from elden.cli.running import stopping
 from elden.cli.train import Train
 from elden.cli.worlds import shown_as
 from elden.data.folder import check_same
 from elden.dynamics.runs import Deadline
-from elden.studies.exploration import COMPARED, Contender, compare, comparison, training_words
+from elden.studies.exploration import (
+    COMPARED,
+    Contender,
+    WorldEntry,
+    compare,
+    comparison,
+    folder_name,
+    training_words,
+)
 from elden.studies.results import slug
 from elden.training.presets import TrainingPreset
 from elden.training.run import Training
@@ -38,7 +47,8 @@ class Compare:
     """Train agents with several bonuses in several worlds, and compare how they learn."""
 
     worlds: Annotated[tuple[str, ...], tyro.conf.arg(metavar=f"{{{','.join(WORLDS)}}} [...]")] = _GRIDS
-    """In which worlds."""
+    """In which worlds. Each may have options of `elden train` and a name for its column, in quotes: "chain --depth 6",
+    "hard chain=chain --depth 8 --steps 4000000"."""
     bonuses: Annotated[tuple[str, ...], tyro.conf.arg(metavar=f"{{{','.join(BONUSES)}}} [...]")] = COMPARED
     """Which bonuses; all have the same agent, the same settings and as many steps."""
     variants: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=OPTIONS [...]")] = ()
@@ -62,16 +72,20 @@ class Compare:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        for option, given, known in (("worlds", self.worlds, WORLDS), ("bonuses", self.bonuses, BONUSES)):
-            for name in given:
-                if name not in known:
-                    raise UsageError(f"--{option} {name} given; {nearest_names(name.lower(), known)}")
-        if not self.worlds or not self.contenders:
+        for name in self.bonuses:
+            if name not in BONUSES:
+                raise UsageError(f"--bonuses {name} given; {nearest_names(name.lower(), BONUSES)}")
+        entries, contenders = self.entries, self.contenders
+        if not entries or not contenders:
             raise UsageError("nothing to compare: --worlds and one of --bonuses and --variants need a name")
-        names = [slug(contender.name) for contender in self.contenders]
-        for option, given in (("worlds", self.worlds), ("bonuses and --variants", tuple(names))):
-            if len(set(given)) < len(given):
-                raise UsageError(f"--{option} name something twice: {', '.join(given)}")
+        for option, names in (
+            ("worlds", [entry.title for entry in entries]),
+            ("worlds", [entry.slug for entry in entries]),
+            ("bonuses and --variants", [slug(contender.name) for contender in contenders]),
+            ("worlds, --bonuses and --variants", [folder_name(one, each) for one in entries for each in contenders]),
+        ):
+            if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+                raise UsageError(f"--{option} name something twice: {', '.join(twice)}")
         check_range("seeds", self.seeds, 1, 1000)
         check_range("seed", self.seed, 0, 2**31 - 1)
         check_range("chunk", self.chunk, 1, 1_000_000)
@@ -81,13 +95,21 @@ class Compare:
                 check_range(option, value, 1, 1e12)
 
     @property
+    def entries(self) -> tuple[WorldEntry, ...]:
+        """The columns."""
+        try:
+            return tuple(map(WorldEntry.parse, self.worlds))
+        except ValueError as error:
+            raise UsageError(f"--worlds {error}") from None
+
+    @property
     def contenders(self) -> tuple[Contender, ...]:
         """The rows."""
         return (*map(Contender.bonus, self.bonuses), *map(_variant, self.variants))
 
     @property
     def options(self) -> list[str]:
-        """What all trainings are given."""
+        """What all trainings are given, each option with its value."""
         words = ["--preset", self.preset, "--seeds", str(self.seeds), "--seed", str(self.seed)]
         words += ["--chunk", str(self.chunk)]
         return words if self.steps is None else [*words, "--steps", str(self.steps)]
@@ -96,22 +118,18 @@ class Compare:
         """Train what is not trained yet, and print the tables."""
         console = make_console()
         out = Path("runs") / f"compare-{self.preset}" if self.out is None else self.out
-        try:
-            with refusals(out):
-                self._check(out)
-                agents, left = compare(
-                    self.worlds,
-                    self.contenders,
-                    out,
-                    self.options,
-                    at_once=self.jobs,
-                    deadline=Deadline.after(self.time_limit_s),
-                    look=_Look(console, out),
-                    command=command_line,
-                )
-        except KeyboardInterrupt:
-            console.print("interrupted; the same command goes on from what was kept")
-            raise SystemExit(INTERRUPTED) from None
+        with stopping(console), refusals(out):
+            self._check(out)
+            agents, left = compare(
+                self.worlds,
+                self.contenders,
+                out,
+                self.options,
+                at_once=self.jobs,
+                deadline=Deadline.after(self.time_limit_s),
+                look=_Look(console, out),
+                command=command_line,
+            )
         for world in dict.fromkeys(each.world for each in agents):
             console.print(rich_table(comparison([each for each in agents if each.world == world])))
         broken = [name for name, code in left.items() if code not in (STOPPED, None)]
@@ -123,17 +141,20 @@ class Compare:
                 f"the time limit is over; {len(left)} are not finished, and the same command goes on with them"
             )
             raise SystemExit(STOPPED)
-        for name in ("table.md", "curves.png", "stages.png"):
+        for name in ("table.md", "map.md", "map.png", "curves.png", "stages.png"):
             console.print(str(out / name))
 
     def _check(self, out: Path) -> None:
         """Refuse, before anything is trained, options that `elden train` refuses and folders of other trainings."""
         from elden.cli.arguments import parse
 
-        for world in self.worlds:
+        for entry in self.entries:
             for contender in self.contenders:
-                words = training_words(world, contender, out, self.options)
-                command = parse(words)
+                try:
+                    words = training_words(entry, contender, out, self.options)
+                    command = parse(words)
+                except ValueError as error:  # also a UsageError
+                    raise UsageError(f"{contender.name} in {entry.title}: {error}") from None
                 assert isinstance(command, Train)
                 assert isinstance(command.world, World)
                 check_same(Path(words[-1]), Training.identity(command.world, command.config))
@@ -145,7 +166,10 @@ def _variant(words: str) -> Contender:
         raise UsageError(
             f'--variants {words!r} given; write a name and options, such as "no gate=--bonus.gate.kind none"'
         )
-    return Contender(name.strip(), tuple(shlex.split(options)))
+    try:
+        return Contender(name.strip(), tuple(shlex.split(options)))
+    except ValueError as error:
+        raise UsageError(f"--variants {words!r} given; it cannot be read: {error}") from None
 
 
 class _Look:

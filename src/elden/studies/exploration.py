@@ -1,8 +1,14 @@
 """The paper's comparison of bonuses: agents in several worlds, which learn by the same algorithm and in as many steps.
 
+A comparison is a grid: a row for each contender (a bonus, or a variant of one) and a column for each world with its
+options. Every cell is trained in a run folder of its own, so that the same call continues a grid that was stopped, also
+from a copy of its folder on another machine.
+
 Every contender is trained by `elden train` in a process of its own, several at a time where one device can bear it.
 """
 
+import hashlib
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -13,14 +19,28 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from elden.data.folder import METRICS, SUMMARY, write_json, write_text
+from elden.data.folder import METRICS, SUMMARY, read_config, write_json, write_text
 from elden.data.plain import plain
 from elden.dynamics.runs import Deadline
 from elden.provenance import provenance
+from elden.studies.intervals import censored_median, exact_interval
 from elden.studies.processes import Job, run_jobs, sharing
 from elden.studies.results import slug
 from elden.training.run import Training
-from elden.viewing import Line, Table, bonus_curves, format_value, markdown_table, running_mean, save, stage_bars
+from elden.viewing import (
+    Line,
+    MapCell,
+    Table,
+    bonus_curves,
+    format_value,
+    map_table,
+    markdown_table,
+    running_mean,
+    save,
+    solve_map,
+    stage_bars,
+)
+from elden.worlds.registry import WORLDS, nearest_names
 
 COMPARED = ("elden", "disagreement", "curiosity", "cai", "none")
 """The bonuses that the paper compares."""
@@ -30,7 +50,21 @@ SOLVED = 0.95
 
 _FROM_SUMMARY = ("steps_per_s", "compile_s", "wall_s", "command", "code", "device", "date")
 _MEASURED = ("success_solvable", "steps_to_solve", "stages", "env_steps", "finished")
-_GIVEN = ("world", "contender", "training", "curve")
+_GIVEN = ("world", "contender", "world_card", "training", "curve")
+_NOT_OF_A_WORLD = {
+    "--out": "each training run has its own folder in the --out of the comparison",
+    "--time-limit-s": "the comparison as a whole has a --time-limit-s",
+    "--bonus": "bonuses are the rows of the comparison (--bonuses, --variants)",
+    "--help": "see elden train --help",
+    "-h": "see elden train --help",
+}
+_LONGEST_SLUG = 120
+_MAP = "Which bonus solves which world"
+_MAP_WORDS = (
+    "Each cell: agents that solve the world, of all agents; the exact (Clopper–Pearson) 95 % interval of that share;"
+    " the censored median of the steps to solve, which is more than the steps trained (> N) where fewer than half of"
+    " the agents got there."
+)
 _SUCCESS, _STAGES, _STAGE = "episode/success_solvable", "episode/normalized_stage", "stage/"
 
 
@@ -53,11 +87,62 @@ class Contender:
 
 
 @dataclass(frozen=True)
+class WorldEntry:
+    """A column of the comparison: a world with options.
+
+    Attributes:
+        title: What to call it in tables and figures.
+        world: Name of the world.
+        options: Words of `elden train` after the world: its own options, and settings that differ from the common ones.
+    """
+
+    title: str
+    world: str
+    options: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "WorldEntry":
+        """From `WORLD OPTIONS` or `NAME=WORLD OPTIONS`, such as "hard chain=chain --depth 8 --levels 3".
+
+        Raises:
+            ValueError: There is no such world, or an option is not for a world of a comparison.
+        """
+        name, equals, rest = text.partition("=")
+        named = bool(equals) and not any(word.startswith("-") for word in name.split())
+        try:
+            words = shlex.split(rest if named else text)
+        except ValueError as error:
+            raise ValueError(f"{text!r} given; it cannot be read: {error}") from None
+        if not words or (named and not name.strip()):
+            raise ValueError(f'{text!r} given; write a world with options, such as "hard chain=chain --depth 8"')
+        world, *options = words
+        if world not in WORLDS:
+            raise ValueError(f"{text} given; {nearest_names(world.lower(), WORLDS)}")
+        for flag in map(_flag, options):
+            if flag in _NOT_OF_A_WORLD:
+                raise ValueError(f"{text!r} given; {flag} is no option of a world here: {_NOT_OF_A_WORLD[flag]}")
+        return cls(name.strip() if named else " ".join(words), world, tuple(options))
+
+    @property
+    def slug(self) -> str:
+        """World and options as a file name, without the title: a column that is renamed keeps its training runs."""
+        whole = slug(" ".join(word.removeprefix("--") for word in (self.world, *self.options)))
+        if len(whole) <= _LONGEST_SLUG:
+            return whole
+        return f"{whole[:_LONGEST_SLUG]}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
+
+
+def _flag(word: str) -> str:
+    """The option that a word is; the word itself where it is none."""
+    return word.split("=", 1)[0].replace("_", "-") if word.startswith("-") else word
+
+
+@dataclass(frozen=True)
 class Agents:
     """How the agents of one contender learnt in one world.
 
     Attributes:
-        world: The world.
+        world: Title of the world with its options.
         contender: Name of the contender.
         config: All settings of the training.
         summary: The training's own summary; empty where it has not come to its end.
@@ -67,6 +152,7 @@ class Agents:
         by_stage: How often each stage was reached in the last tenth of the training.
         went_on: The steps that were taken in truth, where only a part of them is looked at.
         notes: What else is to be known of the row.
+        card: Name and options of the world; empty in rows of older tables.
     """
 
     world: str
@@ -79,10 +165,11 @@ class Agents:
     by_stage: Mapping[str, Float[np.ndarray, " agent"]]
     went_on: int | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
+    card: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, folder: Path, contender: str) -> "Agents":
-        """From the folder of a training that has begun."""
+    def read(cls, folder: Path, contender: str, title: str | None = None) -> "Agents":
+        """From the folder of a training that has begun; without a title the world is called by its name."""
         training = Training.open(folder)
         lines = list(training.folder.metrics())
         steps = np.array([line["step"] for line in lines])
@@ -94,15 +181,16 @@ class Agents:
         last = steps > 0.9 * steps[-1]
         names = [name for name in lines[0] if name.startswith(_STAGE)]
         return cls(
-            world=training.world.name,
+            world=training.world.name if title is None else title,
             contender=contender,
+            card=read_config(folder)["world"],
             config=plain(training.config),  # type: ignore[arg-type]
             summary=training.folder.read_summary() if training.finished else {},
             steps=steps,
             success=values(_SUCCESS),
             stages=values(_STAGES),
             by_stage={
-                stage: np.nanmean(values(f"{_STAGE}{stage}")[last], axis=0)
+                stage: _means(values(f"{_STAGE}{stage}")[last])
                 for stage in training.world.stage_names
                 if f"{_STAGE}{stage}" in names
             },
@@ -120,6 +208,7 @@ class Agents:
         return cls(
             world=row["world"],
             contender=row["contender"],
+            card=row.get("world_card", {}),
             config=row["training"],
             summary=summary if row["finished"] else {},
             steps=np.array(row["curve"]["steps"]),
@@ -160,7 +249,8 @@ class Agents:
     @property
     def stages_reached(self) -> float:
         """Share of stages reached in the last tenth of the steps, over all agents."""
-        return float(np.nanmean(self.stages[self.steps > 0.9 * self.steps[-1]]))
+        late = self.stages[self.steps > 0.9 * self.steps[-1]]
+        return float(_means(late.reshape(-1, 1))[0])
 
     @property
     def final(self) -> Float[np.ndarray, " agent"]:
@@ -187,9 +277,17 @@ class Agents:
             **({} if self.went_on is None else {"went_on": self.went_on}),
             **{name: self.summary.get(name) for name in _FROM_SUMMARY},
             **self.notes,
+            **({"world_card": self.card} if self.card else {}),
             "training": self.config,
             "curve": {"steps": self.steps, "success_solvable": self.success, "normalized_stage": self.stages},
         }
+
+
+def _means(values: Float[np.ndarray, "time agent"]) -> Float[np.ndarray, " agent"]:
+    """Means over time of what is known; NaN where nothing is, as in a short training in which no episode has ended."""
+    known = np.isfinite(values)
+    number = known.sum(0)
+    return np.where(number > 0, np.where(known, values, 0.0).sum(0) / np.maximum(number, 1), np.nan)
 
 
 def compare(
@@ -206,7 +304,7 @@ def compare(
     """Train every contender in every world, and write tables and figures of all that have begun.
 
     Args:
-        worlds: The worlds by name.
+        worlds: The worlds with their options, as `WorldEntry.parse` reads them.
         contenders: What to compare.
         out: Folder for all of it; each training has its own in it. What is finished there is not done again.
         options: Words of `elden train` that all of them have.
@@ -219,25 +317,51 @@ def compare(
         How those have learnt that have begun, and the exit codes of those that are not finished; None where one has no
         exit code of this call.
     """
-    folders = {f"{world}-{slug(each.name)}": (world, each) for world in worlds for each in contenders}
+    entries = [WorldEntry.parse(world) for world in worlds]
+    folders = {folder_name(entry, each): (entry, each) for entry in entries for each in contenders}
     jobs = [
-        Job(name, (sys.executable, "-m", "elden.cli", *training_words(world, each, out, options)))
-        for name, (world, each) in folders.items()
+        Job(name, (sys.executable, "-m", "elden.cli", *training_words(entry, each, out, options)))
+        for name, (entry, each) in folders.items()
         if not _finished(out / name)
     ]
     with sharing() if min(at_once, len(jobs)) > 1 else nullcontext():
         codes = run_jobs(jobs, out / "logs", at_once, deadline, look)
     left = {name: codes.get(name) for name in folders if not _finished(out / name)}
-    agents = [Agents.read(out / name, each.name) for name, (_, each) in folders.items() if _begun(out / name)]
+    agents = [
+        Agents.read(out / name, each.name, entry.title) for name, (entry, each) in folders.items() if _begun(out / name)
+    ]
     if agents:
         report(agents, out, command)
     return agents, left
 
 
-def training_words(world: str, contender: Contender, out: Path, options: Sequence[str]) -> list[str]:
-    """The words of `elden` that train a contender in a world."""
-    folder = out / f"{world}-{slug(contender.name)}"
-    return ["train", world, *options, *contender.options, "--out", str(folder)]
+def folder_name(entry: WorldEntry, contender: Contender) -> str:
+    """Name of the run folder of a cell of the grid."""
+    return f"{entry.slug}-{slug(contender.name)}"
+
+
+def training_words(entry: WorldEntry, contender: Contender, out: Path, options: Sequence[str]) -> list[str]:
+    """The words of `elden` that train a contender in a world.
+
+    Args:
+        entry: The world with its options.
+        contender: The contender with its options.
+        out: Folder of the comparison.
+        options: Common options, each followed by its value. Those that the world or the contender gives are left out.
+
+    Raises:
+        ValueError: The world and the contender both give the same option.
+    """
+    own = {_flag(word) for word in entry.options if word.startswith("--")}
+    others = {_flag(word) for word in contender.options if word.startswith("--")}
+    if both := sorted(own & others):
+        raise ValueError(
+            f"{both[0]} is given both by the world {entry.title!r} and by {contender.name!r}; give it once"
+        )
+    pairs = zip(options[::2], options[1::2], strict=True)
+    common = [word for pair in pairs if _flag(pair[0]) not in own | others for word in pair]
+    folder = out / folder_name(entry, contender)
+    return ["train", entry.world, *common, *entry.options, *contender.options, "--out", str(folder)]
 
 
 def _finished(folder: Path) -> bool:
@@ -250,15 +374,30 @@ def _begun(folder: Path) -> bool:
 
 
 def report(agents: Sequence[Agents], out: Path, command: str | None = None, note: str | None = None) -> list[Table]:
-    """Write table.md, table.json, curves.png and stages.png; the tables, one for each world."""
+    """Write table.md, table.json, map.md, map.png, curves.png and stages.png; the tables, one for each world."""
     worlds = list(dict.fromkeys(each.world for each in agents))
     tables = [comparison([each for each in agents if each.world == world]) for world in worlds]
+    cells = [map_cell(each) for each in agents]
     origin = {**provenance(command), **({} if note is None else {"note": note})}
+    words = _words_below(agents, f"Made by `{origin['command']}`, {origin['date']}.", note)
+    write_text(out / "table.md", "\n\n".join([*map(markdown_table, tables), words]) + "\n")
+    write_text(out / "map.md", "\n\n".join([markdown_table(map_table(cells, _MAP)), _MAP_WORDS, words]) + "\n")
+    numbers = {"rows": [each.numbers() for each in agents], "map": [cell.numbers() for cell in cells]}
+    write_json(out / "table.json", {"kind": "exploration", "provenance": origin, **numbers})
+    save(solve_map(cells, _MAP, SOLVED), out / "map.png")
+    lines = [Line(a.world, a.contender, a.steps, running_mean(a.success)) for a in agents]
+    save(bonus_curves(lines, "Success over solvable layouts"), out / "curves.png")
+    save(stage_bars({(a.world, a.contender): a.by_stage for a in agents}, "How far agents come"), out / "stages.png")
+    return tables
+
+
+def _words_below(agents: Sequence[Agents], made: str, note: str | None) -> str:
+    """What a reader of the tables must know: what the columns mean, and where the numbers are from."""
     words = (
         f"*Solved* counts agents whose success over solvable layouts was at least {SOLVED:.0%} in the last tenth of the"
         " training; *steps to solve* is the median over all agents of the steps after which the mean of their success"
-        " over four rollouts first was there, those that never were counted as the slowest.\n\n"
-        f"Made by `{origin['command']}`, {origin['date']}."
+        " over four rollouts first was there, those that never were counted as the slowest; it is known"
+        f" where half of the agents were.\n\n{made}"
     )
     devices = dict.fromkeys(str(each.summary["device"]) for each in agents if each.summary)
     if devices:
@@ -268,14 +407,22 @@ def report(agents: Sequence[Agents], out: Path, command: str | None = None, note
     for each in agents:
         if each.went_on is not None:
             words = f"{words} {each.contender} went on until step {each.went_on:,}, of which only stages.png is."
-    if note is not None:
-        words = f"{words}\n\n{note}"
-    write_text(out / "table.md", "\n\n".join([*map(markdown_table, tables), words]) + "\n")
-    write_json(out / "table.json", {"kind": "exploration", "provenance": origin, "rows": [a.numbers() for a in agents]})
-    lines = [Line(a.world, a.contender, a.steps, running_mean(a.success)) for a in agents]
-    save(bonus_curves(lines, "Success over solvable layouts"), out / "curves.png")
-    save(stage_bars({(a.world, a.contender): a.by_stage for a in agents}, "How far agents come"), out / "stages.png")
-    return tables
+    return words if note is None else f"{words}\n\n{note}"
+
+
+def map_cell(agents: Agents) -> MapCell:
+    """How many agents solve their world, and after how many steps."""
+    solved, number = int((agents.final >= SOLVED).sum()), len(agents.final)
+    return MapCell(
+        agents.world,
+        agents.contender,
+        solved,
+        number,
+        exact_interval(solved, number),
+        censored_median(agents.steps_to(SOLVED)),
+        int(agents.steps[-1]),
+        agents.whole,
+    )
 
 
 def comparison(agents: Sequence[Agents]) -> Table:
@@ -284,7 +431,7 @@ def comparison(agents: Sequence[Agents]) -> Table:
     for each in agents:
         final, to = each.final, each.steps_to(SOLVED)
         last = int(each.steps[-1])
-        median = float(np.median(np.where(np.isfinite(to), to, np.inf)))
+        median = censored_median(to)
         rows.append(
             (
                 each.contender + (f" (until step {last:,})" if last < longest or not each.whole else ""),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from elden.viewing.comparison import Line, bonus_curves, running_mean, stage_bars
     from elden.viewing.graphs import episode_strip, graph_heatmap, outcomes, own_past
+    from elden.viewing.map import MapCell, map_table, solve_map
     from elden.viewing.style import save
     from elden.viewing.tables import (
         Cell,
@@ -31,6 +32,7 @@ _HOMES = {
     "EdgeCount": "tables",
     "LambdaPoint": "tables",
     "Line": "comparison",
+    "MapCell": "map",
     "Table": "tables",
     "bonus_curves": "comparison",
     "edge_breakdown": "tables",
@@ -38,6 +40,7 @@ _HOMES = {
     "format_value": "tables",
     "graph_heatmap": "graphs",
     "lambda_curve": "tables",
+    "map_table": "map",
     "markdown_table": "tables",
     "method_bars": "tables",
     "outcomes": "graphs",
@@ -46,6 +49,7 @@ _HOMES = {
     "running_mean": "comparison",
     "save": "style",
     "score_histogram": "tables",
+    "solve_map": "map",
     "stage_bars": "comparison",
 }
 
@@ -54,6 +58,7 @@ __all__ = [
     "EdgeCount",
     "LambdaPoint",
     "Line",
+    "MapCell",
     "Table",
     "bonus_curves",
     "edge_breakdown",
@@ -61,6 +66,7 @@ __all__ = [
     "format_value",
     "graph_heatmap",
     "lambda_curve",
+    "map_table",
     "markdown_table",
     "method_bars",
     "outcomes",
@@ -69,6 +75,7 @@ __all__ = [
     "running_mean",
     "save",
     "score_histogram",
+    "solve_map",
     "stage_bars",
 ]
 

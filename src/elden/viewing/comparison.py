@@ -1,6 +1,7 @@
 """Bonuses beside each other: how agents learn with each of them, and how far they come."""
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     import matplotlib.axes
     import matplotlib.figure
 
+_PANELS_ACROSS = 5
+"""So many worlds stand in one row of panels; more are spread over rows of four."""
+_TITLE_LETTERS = 44
 _ALWAYS = ("elden", "disagreement", "curiosity", "cai", "none")
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 3)))
 
@@ -46,25 +50,30 @@ def bonus_curves(lines: Sequence[Line], title: str) -> "matplotlib.figure.Figure
     worlds = list(dict.fromkeys(line.world for line in lines))
     names = list(dict.fromkeys(line.contender for line in lines))
     colors = style.bonus_colors(names)
-    width = 0.5 + 4.2 * len(worlds)
+    across = len(worlds) if len(worlds) <= _PANELS_ACROSS else math.ceil(len(worlds) / math.ceil(len(worlds) / 4))
+    down = math.ceil(len(worlds) / across)
+    width = 0.5 + 4.2 * across
     columns, legend = _legend_shape(names, width)
-    height = 3.73 + legend
+    height = 0.53 + 3.2 * down + legend
     figure = style.new_figure(width, height)
     figure.set_layout_engine("constrained", rect=(0, legend / height, 1, 1 - (legend + 0.53) / height))
-    panels = figure.subplots(1, len(worlds), squeeze=False)[0]
-    for axes, world in zip(panels, worlds, strict=True):
+    panels = figure.subplots(down, across, squeeze=False)
+    for axes in panels.flat[len(worlds) :]:
+        axes.remove()
+    for axes, world in zip(panels.flat, worlds, strict=False):
         for line in (line for line in lines if line.world == world):
             color, dash = colors[line.contender], _dash(names, line.contender)
             axes.plot(line.steps, line.values, color=color, lw=0.6, alpha=0.35)
             some = np.isfinite(line.values).any(1)
             axes.plot(line.steps[some], np.nanmean(line.values[some], axis=1), color=color, lw=2.2, ls=dash)
-        axes.set_title(world, weight="bold")
+        axes.set_title(textwrap.fill(world, _TITLE_LETTERS, break_on_hyphens=False), weight="bold")
         axes.set_ylim(-0.03, 1.03)
         axes.set_xlim(0, None)
         axes.set_xlabel("steps of each agent")
         axes.xaxis.set_major_formatter(thousands)
         axes.grid(axis="y")
-    panels[0].set_ylabel("share of episodes")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("share of episodes")
     _head(figure, title, "thin: each agent; thick: the mean of a bonus's agents")
     from matplotlib.lines import Line2D
 
@@ -123,6 +132,8 @@ def _bars(
                 continue
             x = group + (place - (len(colors) - 1) / 2) * width
             values = here[name][stage]
+            if not np.isfinite(values).any():
+                continue  # no episode has ended yet
             axes.bar(x, float(np.nanmean(values)), width * 0.92, color=colors[name])
             axes.plot(np.full(len(values), x), values, ls="", marker="o", ms=2.2, color=style.INK, alpha=0.5)
     axes.set_xticks(range(len(stages)), stages)
