@@ -66,7 +66,7 @@ LOOP: Loop[Any] = Loop.of(WORLD, TINY)
 WORDS = (
     *("train", "thawing", "--max-steps", "5", "--seeds", "2", "--loop.num-envs", "4", "--loop.rollout", "6"),
     *("--steps", str(STEPS), "--loop.warmup-steps", "24", "--ppo.minibatch-size", "8", "--ppo.epochs", "2"),
-    *("--ppo.hidden", "8", "--ppo.learning-rate", "3e-4"),
+    *("--ppo.hidden", "8", "--ppo.learning-rate", "3e-4", "--ppo.entropy-target", "0"),
     *("--bonus.gate.kind", "information", "--bonus.gate.level", "0.001"),
     *("--bonus.once", "--bonus.no-automatic-threshold", "--bonus.threshold", "0.1"),
     *("--bonus.ensemble.members", "2", "--bonus.ensemble.capacity", "64", "--bonus.ensemble.updates", "2"),

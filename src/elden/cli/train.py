@@ -50,8 +50,8 @@ _ROWS = {
 """What the live view shows, where it is there."""
 _GATES = {
     "bonus.gate.level": ("information",),
-    "bonus.gate.excess": ("surprise",),
-    "bonus.gate.noise": ("information", "surprise"),
+    "bonus.gate.excess": ("surprise", "change"),
+    "bonus.gate.noise": ("information", "surprise", "change"),
 }
 """The kinds of gates that read a setting."""
 _MOST_SEEDS = 10
@@ -152,7 +152,7 @@ class Train(TrainOptions, PresetOptions):
     def preset_config(cls, preset: str, world: str, words: Sequence[str]) -> TrainingConfig:
         """The settings that a preset has for a world and a bonus."""
         bonus = value_of("--bonus", words)
-        config = training_preset(preset, world, bonus if bonus in BONUSES else "elden")
+        config = training_preset(preset, world, bonus if bonus in BONUSES else None)
         return on_host(config) if world == HOST and preset == "plus" else config
 
     def run(self, command_line: str) -> None:
@@ -187,7 +187,7 @@ class Resume(TrainOptions):
     def run(self, command_line: str) -> None:
         """Train to the end."""
         if self.folder == Path():
-            raise UsageError("elden resume needs the folder of a run, such as runs/train/carwash-elden-plus")
+            raise UsageError("elden resume needs the folder of a run, such as runs/train/carwash-change-count-plus")
         with refusals(self.folder):
             if self.steps is not None:
                 Training.extend(self.folder, self.steps)

@@ -13,11 +13,14 @@ TrainingPreset: TypeAlias = Literal["paper", "plus"]
 
 _ROLLOUTS = {"thawing": 60, "carwash": 600, "kitchen": 100}  # the paper's "n steps"; it has none for minecraft
 
+DEFAULT_BONUS = {"paper": "elden", "plus": "change-count"}
+"""What each preset pays for where nothing else is asked for."""
+
 _PLAIN = ("disagreement", "curiosity", "cai")
 """Bonuses of others, which are read from the same ensemble and paid for every child, without a gate, as theirs are."""
 
 
-def training_preset(name: str, world: str, bonus: str = "elden") -> TrainingConfig:
+def training_preset(name: str, world: str, bonus: str | None = None) -> TrainingConfig:
     """The settings of a preset for a world.
 
     `paper` is the paper's table "Parameters of the Policy Learning", and where it is silent what the authors' programs
@@ -26,7 +29,8 @@ def training_preset(name: str, world: str, bonus: str = "elden") -> TrainingConf
     Args:
         name: Which preset.
         world: Name of the world.
-        bonus: Name of the bonus. The same agent and the same ensemble serve all of them; the gate is ELDEN's alone.
+        bonus: Name of the bonus; without one `paper` has `elden`, and `plus` has `change-count`. The same agent serves
+            all of them, and the same ensemble all that read one; the gate is ELDEN's alone.
 
     Raises:
         ValueError: There is no such preset or bonus.
@@ -34,10 +38,20 @@ def training_preset(name: str, world: str, bonus: str = "elden") -> TrainingConf
     presets = {"paper": _paper, "plus": _plus}
     if name not in presets:
         raise ValueError(f"no preset {name!r}; {nearest_names(name, presets)}")
+    bonus = bonus or DEFAULT_BONUS[name]
     config = replace(presets[name](world), bonus_name=bonus)
     if bonus in _PLAIN:
         config = replace(config, bonus=replace(config.bonus, gate=GateConfig("none")))
+    if name == "plus" and bonus == "change-count":
+        config = replace(config, bonus=_with_models(config.bonus))
     return config
+
+
+def _with_models(bonus: BonusConfig) -> BonusConfig:
+    """One small model beside the bonus, which learns most from what it predicts worst: rare dependencies are few."""
+    train = replace(bonus.ensemble.train, batch_size=256, priority=0.5)
+    ensemble = replace(bonus.ensemble, members=1, updates=min(24, bonus.ensemble.updates), train=train)
+    return replace(bonus, models=True, detector="intervention", ensemble=ensemble)
 
 
 def _paper(world: str) -> TrainingConfig:
@@ -73,7 +87,7 @@ def _plus(world: str) -> TrainingConfig:
         gate=GateConfig("surprise"),
         automatic_threshold=True,
     )
-    ppo = PpoConfig(learning_rate=1e-3, minibatch_size=1600)
+    ppo = PpoConfig(learning_rate=1e-3, minibatch_size=1600, entropy_target=0.3)
     steps = {"minecraft": 2_048_000, "kitchen": 1_280_000}
     loop = LoopConfig(steps=steps.get(world, LoopConfig.steps))
     if world == "kitchen":  # nothing to mix where values are continuous; what is rarely seen is learnt from more often
