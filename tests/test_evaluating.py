@@ -358,30 +358,34 @@ def test_a_training_is_evaluated_from_the_command_line(stopped: Training, capsys
 
 @pytest.mark.usefixtures("few_at_a_time")
 @pytest.mark.slow
-def test_a_demo_trains_and_begins_anew(
+def test_a_demo_trains_with_and_without_a_bonus_and_begins_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Demo, "config", TINY)
-    monkeypatch.setattr("elden.cli.demo.make", lambda name: WORLD)
+    monkeypatch.setattr(Demo, "config", lambda self, bonus: replace(TINY, bonus_name=bonus))
+    monkeypatch.setattr("elden.cli.demo._BONUSES", ("elden", "none"))
+    monkeypatch.setattr("elden.cli.demo.demo_world", lambda: WORLD)
     monkeypatch.setattr("elden.cli.demo.EvaluationConfig", lambda **options: EvaluationConfig(EPISODES, **options))
-    words = ["demo", "--out", str(tmp_path / "run")]
+    out = tmp_path / "run"
+    words = ["demo", "--out", str(out)]
     assert main(words) == 0
     first = capsys.readouterr().out
     assert "Look at" in first
     assert "the demo took" in first
-    results = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    results = json.loads((out / "elden" / "evaluation.json").read_text())
     assert (results["finished"], results["env_steps"]) == (True, 48)
-    (tmp_path / "run" / "media" / "curves.png").unlink()
+    assert json.loads((out / "none" / "summary.json").read_text())["env_steps"] == 48
+    (out / "curves.png").unlink()
     assert main(words) == 0
-    assert "which is removed and made anew" in " ".join(capsys.readouterr().out.split())
-    assert (tmp_path / "run" / "media" / "curves.png").exists()
-    again = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert "which is removed and made again" in " ".join(capsys.readouterr().out.split())
+    assert (out / "curves.png").exists()
+    again = json.loads((out / "elden" / "evaluation.json").read_text())
     assert again["seeds"] == results["seeds"]
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "letter.txt").write_text("precious")
-    assert main(["demo", "--out", str(tmp_path / "other")]) == 2
+    other = tmp_path / "other" / "elden"
+    other.mkdir(parents=True)
+    (other / "letter.txt").write_text("precious")
+    assert main(["demo", "--out", str(other.parent)]) == 2
     assert "holds something else than a run" in capsys.readouterr().err
-    assert (tmp_path / "other" / "letter.txt").read_text() == "precious"
+    assert (other / "letter.txt").read_text() == "precious"
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ LOOP: Loop[Any] = Loop.of(WORLD, TINY)
 WORDS = (
     *("train", "thawing", "--max-steps", "5", "--seeds", "2", "--loop.num-envs", "4", "--loop.rollout", "6"),
     *("--steps", str(STEPS), "--loop.warmup-steps", "24", "--ppo.minibatch-size", "8", "--ppo.epochs", "2"),
-    *("--ppo.hidden", "8", "--ppo.learning-rate", "3e-4", "--ppo.entropy-target", "0"),
+    *("--ppo.hidden", "8", "--ppo.learning-rate", "3e-4", "--ppo.entropy-target", "0", "--bonus", "elden"),
     *("--bonus.gate.kind", "information", "--bonus.gate.level", "0.001"),
     *("--bonus.once", "--bonus.no-automatic-threshold", "--bonus.threshold", "0.1"),
     *("--bonus.ensemble.members", "2", "--bonus.ensemble.capacity", "64", "--bonus.ensemble.updates", "2"),
@@ -336,17 +336,29 @@ def test_a_training_that_is_killed_goes_on_as_if_it_had_not_been(
         (("train", "thawing", "--loop.num-envs", "0"), "--envs 0 given; it must be 1 or more"),
         (("train", "thawing", "--ppo.hidden", "8", "0"), "--ppo.hidden (8, 0) given"),
         (("train", "thawing", "--bonus.gate.kind", "vote"), "invalid choice 'vote' for argument '--bonus.gate.kind'"),
-        (("train", "thawing", "--bonus.ensemble.members", "1"), "--bonus.ensemble.members 1 given; one member alone"),
+        (
+            ("train", "thawing", "--bonus", "elden", "--bonus.ensemble.members", "1"),
+            "--bonus.ensemble.members 1 given; one member alone",
+        ),
         (("train", "thawing", "--bonus.ensemble.network.mlp", "8"), "--bonus.ensemble.network.mlp (8,) ends with 8"),
         (("train", "thawing", "--bonus.detector", "gradien"), "--bonus.detector 'gradien' given; did you mean"),
-        (("train", "thawing", "--bonus.fit.updates", "3"), "--bonus.fit.updates given, but the bonus 'elden' does not"),
+        (
+            ("train", "thawing", "--bonus.fit.updates", "3"),
+            "--bonus.fit.updates given, but the bonus 'change-count' does not",
+        ),
         (("train", "thawing", "--bonus", "rnd", "--no-bonus.once"), "--bonus.once given, but the bonus 'rnd' does not"),
         (("train", "thawing", "--preset", "paper", "--bonus.gate.level", "1"), "--bonus.gate.kind votes does not"),
         (("train", "thawing", "--preset", "paper", "--loop.intrinsic-discount", "0.9"), "no-separate-values does not"),
         (("train", "thawing", "--bonus.ensemble.train.penalty-of", "probability"), "train.penalty 0 does not"),
-        (("train", "thawing", "--bonus.ensemble.train.weight", "1"), "train.priority 0 does not"),
+        (
+            ("train", "thawing", "--bonus", "elden", "--bonus.ensemble.train.weight", "1"),
+            "train.priority 0 does not",
+        ),
         (("train", "thawing", "--bonus", "none", "--loop.intrinsic-weight", "1"), "--bonus none does not"),
-        (("train", "thawing", "--bonus.threshold", "0.1"), "--bonus.automatic-threshold does not"),
+        (
+            ("train", "thawing", "--bonus", "elden", "--bonus.threshold", "0.1"),
+            "--bonus.automatic-threshold does not",
+        ),
         (("train", "thawing", "--ppo.entrop", "1"), "has no option '--ppo.entrop'; did you mean '--ppo.entropy'"),
         (("resume",), "elden resume needs the folder of a run"),
         (("resume", "nowhere"), "there is no folder nowhere"),
@@ -375,10 +387,11 @@ def test_every_setting_of_a_training_is_an_option_over_the_preset_of_the_world()
     assert settings <= {option.setting for option in options_of(Train)}
     for world, preset in (("thawing", "plus"), ("carwash", "plus"), ("carwash", "paper")):
         assert config_of(world, "--preset", preset) == training_preset(preset, world)
+    paid = ("carwash", "--bonus", "elden")
     changed = config_of(
-        "carwash", "--no-bonus.automatic-threshold", "--bonus.gate.kind=none", "--loop.steps", "5", "--ppo.entropy", "0"
+        *(*paid, "--no-bonus.automatic-threshold", "--bonus.gate.kind=none", "--loop.steps", "5", "--ppo.entropy", "0")
     )
-    plus = training_preset("plus", "carwash")
+    plus = training_preset("plus", "carwash", "elden")
     assert changed == replace(
         plus,
         bonus=replace(plus.bonus, automatic_threshold=False, gate=GateConfig("none")),
@@ -386,8 +399,8 @@ def test_every_setting_of_a_training_is_an_option_over_the_preset_of_the_world()
         ppo=replace(plus.ppo, entropy=0.0),
     )
     once, fixed = replace(plus.bonus, once=True), replace(plus.bonus, automatic_threshold=False)
-    assert config_of("carwash", "--bonus.once") == replace(plus, bonus=once)
-    assert config_of("carwash", "--bonus.no-automatic-threshold") == replace(plus, bonus=fixed)
+    assert config_of(*paid, "--bonus.once") == replace(plus, bonus=once)
+    assert config_of(*paid, "--bonus.no-automatic-threshold") == replace(plus, bonus=fixed)
     parts = config_of("thawing", "--bonus", "composite", "--bonus.parts", "rnd", "icm", "--bonus.fit.updates", "3")
     assert (parts.bonus.parts, parts.bonus.fit.updates) == (("rnd", "icm"), 3)
 
@@ -517,8 +530,11 @@ def test_presets_are_those_of_the_paper_and_ours() -> None:
     assert paper.bonus.ensemble.train.learning_rate == 1e-5
     assert (paper.bonus.ensemble.members, paper.bonus.threshold, paper.bonus.gate.kind) == (5, 3e-4, "votes")
     assert training_preset("paper", "kitchen").bonus.ensemble.train.priority == 0.5
-    plus = training_preset("plus", "carwash")
-    assert (plus.bonus.gate.kind, plus.bonus.once) == ("surprise", False)
+    ours = training_preset("plus", "carwash")
+    assert (ours.bonus_name, ours.bonus.models, ours.bonus.detector) == ("change-count", True, "intervention")
+    plus = training_preset("plus", "carwash", "elden")
+    assert (plus.bonus.models, plus.bonus.gate.kind, plus.bonus.once) == (False, "surprise", False)
+    assert (ours.ppo, ours.loop) == (plus.ppo, plus.loop)
     # The bonuses of others have no gate, and all else in common.
     other = training_preset("plus", "carwash", "curiosity")
     assert (other.bonus_name, other.bonus.gate.kind, other.bonus.once) == ("curiosity", "none", False)

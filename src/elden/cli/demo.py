@@ -1,4 +1,4 @@
-"""`elden demo`: from nothing to agents that solve a world, with pictures of what they learnt."""
+"""`elden demo`: a world in which the bonus matters, agents with it and without, and pictures of what they learnt."""
 
 import shutil
 import time
@@ -12,57 +12,75 @@ from elden.cli.detect import refusals
 from elden.cli.errors import check_range
 from elden.cli.evaluate import report
 from elden.cli.train import train
+from elden.studies.exploration import Agents, comparison, curves
 from elden.training.config import TrainingConfig
 from elden.training.evaluation import EvaluationConfig
-from elden.training.presets import training_preset
+from elden.training.presets import DEFAULT_BONUS, training_preset
 from elden.training.run import Training
+from elden.viewing import rich_table, save
+from elden.worlds.base import World
 from elden.worlds.registry import make
 
-_WORLD, _SEEDS, _STEPS = "thawing", 3, 76_800
+_SEEDS, _STEPS = 3, 614_400
+_BONUSES = (DEFAULT_BONUS["plus"], "none")
+
+
+def demo_world() -> World:
+    """Five links that must be switched on in order, among things that only distract."""
+    return make("chain", depth=5, noisy=1, intricate=2, max_steps=30)
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Train agents with ELDEN's bonus on thawing, and show what they have learnt: a few minutes on two CPU cores.
+    """Train agents in a chain of five links, with the preset's bonus and with none, and show what they have learnt.
 
-    The same demo makes the same numbers, so a finished one is removed and made anew; one that was stopped goes on.
+    It takes a few minutes on two CPU cores. The same demo makes the same numbers, so a finished one is removed and made
+    again; one that was stopped goes on.
     """
 
     seed: int = 0
     """Seed of the first agent."""
-    out: Path = Path("runs/demo/thawing")
-    """Run folder."""
+    out: Path = Path("runs/demo")
+    """Folder for the figure that compares both, with a run folder for each of them in it."""
 
     def __post_init__(self) -> None:
         """Check the values."""
         check_range("seed", self.seed, 0, 2**31 - 1)
 
-    @property
-    def config(self) -> TrainingConfig:
+    def config(self, bonus: str) -> TrainingConfig:
         """The preset `plus` with fewer steps, which are enough here."""
-        config = training_preset("plus", _WORLD)
+        config = training_preset("plus", "chain", bonus)
         return replace(config, seeds=_SEEDS, seed=self.seed, loop=replace(config.loop, steps=_STEPS))
 
     def run(self, command_line: str) -> None:
         """Train, evaluate, and name the files to look at."""
         console, began = make_console(), time.monotonic()
-        training = self._begin(console, command_line)
-        train(training, self.out)
-        report(console, training, EvaluationConfig(automatic_threshold=True), command_line)
+        trainings = {bonus: self._begin(console, bonus, command_line) for bonus in _BONUSES}
+        for bonus, training in trainings.items():
+            console.print(f"\n[bold]agents with the bonus {bonus}[/bold]")
+            train(training, training.folder.path)
+        console.print("\n[bold]what they have learnt[/bold]")
+        report(console, trainings[_BONUSES[0]], EvaluationConfig(), command_line)
+        agents = [Agents.read(training.folder.path, bonus) for bonus, training in trainings.items()]
+        with refusals(self.out):
+            save(curves(agents), self.out / "curves.png")
+        console.print(rich_table(comparison(agents)))
+        console.print(f"  {self.out / 'curves.png'}   (with the bonus and without)")
         console.print(f"\nthe demo took {time.monotonic() - began:.0f} s")
 
-    def _begin(self, console: Console, command_line: str) -> Training:
-        """The demo's training; one that is finished is begun anew."""
+    def _begin(self, console: Console, bonus: str, command_line: str) -> Training:
+        """One of the demo's training runs; one that is finished begins again."""
+        folder = self.out / bonus
 
         def begin() -> Training:
-            return Training(make(_WORLD), self.config, self.out, command=command_line)
+            return Training(demo_world(), self.config(bonus), folder, command=command_line)
 
-        with refusals(self.out):
+        with refusals(folder):
             training = begin()
             if training.finished:
-                console.print(f"{self.out} holds a finished demo, which is removed and made anew")
-                shutil.rmtree(self.out)
+                console.print(f"{folder} holds a finished demo, which is removed and made again")
+                shutil.rmtree(folder)
                 training = begin()
             elif any(training.folder.metrics()):
-                console.print(f"{self.out} holds a demo that was stopped, which goes on")
+                console.print(f"{folder} holds a demo that was stopped, which goes on")
         return training

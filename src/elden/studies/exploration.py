@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -41,6 +41,9 @@ from elden.viewing import (
     stage_bars,
 )
 from elden.worlds.registry import WORLDS, nearest_names
+
+if TYPE_CHECKING:
+    import matplotlib.figure
 
 COMPARED = ("elden", "disagreement", "curiosity", "cai", "none")
 """The bonuses that the paper compares."""
@@ -385,10 +388,15 @@ def report(agents: Sequence[Agents], out: Path, command: str | None = None, note
     numbers = {"rows": [each.numbers() for each in agents], "map": [cell.numbers() for cell in cells]}
     write_json(out / "table.json", {"kind": "exploration", "provenance": origin, **numbers})
     save(solve_map(cells, _MAP, SOLVED), out / "map.png")
-    lines = [Line(a.world, a.contender, a.steps, running_mean(a.success)) for a in agents]
-    save(bonus_curves(lines, "Success over solvable layouts"), out / "curves.png")
+    save(curves(agents), out / "curves.png")
     save(stage_bars({(a.world, a.contender): a.by_stage for a in agents}, "How far agents come"), out / "stages.png")
     return tables
+
+
+def curves(agents: Sequence[Agents]) -> "matplotlib.figure.Figure":
+    """Learning curves of all of them, a panel for each world."""
+    lines = [Line(each.world, each.contender, each.steps, running_mean(each.success)) for each in agents]
+    return bonus_curves(lines, "Success over solvable layouts")
 
 
 def _words_below(agents: Sequence[Agents], made: str, note: str | None) -> str:
