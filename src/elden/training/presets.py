@@ -43,14 +43,18 @@ def training_preset(name: str, world: str, bonus: str | None = None) -> Training
     if bonus in _PLAIN:
         config = replace(config, bonus=replace(config.bonus, gate=GateConfig("none")))
     if name == "plus" and bonus == "change-count":
-        config = replace(config, bonus=_with_models(config.bonus))
+        config = replace(config, bonus=_with_models(config.bonus, world))
     return config
 
 
-def _with_models(bonus: BonusConfig) -> BonusConfig:
-    """One small model beside the bonus, which learns most from what it predicts worst: rare dependencies are few."""
-    train = replace(bonus.ensemble.train, batch_size=256, priority=0.5)
-    ensemble = replace(bonus.ensemble, members=1, updates=min(24, bonus.ensemble.updates), train=train)
+def _with_models(bonus: BonusConfig, world: str) -> BonusConfig:
+    """One small model beside the bonus, which learns most from what it predicts worst: rare dependencies are few.
+
+    In thawing it keeps every step: trained agents never show again what parts one cause from another.
+    """
+    train = replace(bonus.ensemble.train, batch_size=256, priority=0.5, mixup=0.0)
+    updates, capacity = (32, 128_000) if world == "thawing" else (96, bonus.ensemble.capacity)
+    ensemble = replace(bonus.ensemble, members=1, updates=updates, capacity=capacity, train=train)
     return replace(bonus, models=True, detector="intervention", ensemble=ensemble)
 
 

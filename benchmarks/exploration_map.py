@@ -1,0 +1,110 @@
+"""The map of who solves what: bonuses in worlds made for and against them, all with the same agent.
+
+Columns are worlds, rows are bonuses; ten agents in each cell, with seeds that nothing was chosen by. Every cell is an
+`elden train` in a folder of its own, so that the same command goes on where one was stopped, also on another machine
+with a copy of the folder. Rows that read dynamics models need a GPU; the others take minutes a cell on two CPU cores.
+
+    python benchmarks/exploration_map.py --out runs/map --jobs 10                       # all of it, on a GPU
+    python benchmarks/exploration_map.py --rows change-count none rnd --out runs/map    # without dynamics models
+    python benchmarks/exploration_map.py --columns "hard chain" --rows change-count --out runs/map
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from elden.cli import main as elden
+from elden.worlds.registry import nearest_names
+
+_SIX = "chain --depth 6 --inert 2 --max-steps 40 --steps {steps}"
+COLUMNS = {
+    "thawing": "thawing",
+    "carwash": "carwash --steps 2048000",
+    "minecraft": "minecraft",
+    "kitchen": "kitchen",
+    "no distractors": f"{_SIX} --noisy 0 --intricate 0",
+    "4 noisy": f"{_SIX} --noisy 4 --intricate 0",
+    "3 intricate": f"{_SIX} --noisy 0 --intricate 3",
+    "2 noisy, 3 intricate": f"{_SIX} --noisy 2 --intricate 3",
+    "continuous, 2 noisy, 3 intricate": f"{_SIX} --noisy 2 --intricate 3 --continuous",
+    "hard chain": (
+        "chain --depth 8 --levels 3 --inert 2 --noisy 4 --intricate 4 --intricate-variables 4 --max-steps 60"
+        " --steps 10240000"
+    ),
+    "thawing, primitives": "thawing --profile primitives --max-steps 100 --steps 2560000",
+    "carwash, primitives": "carwash --profile primitives --max-steps 300 --steps 5120000",
+    "minecraft, primitives": "minecraft --profile primitives --max-steps 500 --steps 10240000",
+    "thawing, size 16": "thawing --size 16 --steps 512000",
+    "carwash, size 16": "carwash --size 16 --steps 5120000",
+}
+"""The worlds, with the steps of each agent where they are not the preset's."""
+
+_HALF = "--bonus.ensemble.train.precision bfloat16"
+ROWS = {
+    "change-count": "--bonus change-count --bonus.no-models",
+    "elden": f"--bonus elden --bonus.gate.kind none {_HALF}",
+    "elden, surprise gate": f"--bonus elden {_HALF}",
+    "curiosity, surprise gate": f"--bonus curiosity --bonus.gate.kind surprise {_HALF}",
+    "curiosity, change gate": f"--bonus curiosity --bonus.gate.kind change {_HALF}",
+    "change-surprise": "--bonus change-surprise --bonus.change.once",
+    "dependency-surprise": f"--bonus dependency-surprise {_HALF}",
+    "curiosity": f"--bonus curiosity {_HALF}",
+    "disagreement": f"--bonus disagreement {_HALF}",
+    "cai": f"--bonus cai {_HALF}",
+    "rnd": "--bonus rnd",
+    "icm": "--bonus icm",
+    "e3b": "--bonus e3b",
+    "noveld": "--bonus noveld",
+    "none": "--bonus none",
+}
+"""The bonuses. Models beside change-count do not change what it pays, and are left out to save time."""
+
+
+@dataclass(frozen=True)
+class Args:
+    """Which part of the map to make."""
+
+    out: Path = Path("runs/map")
+    """Folder for tables and figures, with a run folder for each cell in it."""
+    columns: tuple[str, ...] = tuple(COLUMNS)
+    """Worlds by their names here."""
+    rows: tuple[str, ...] = tuple(ROWS)
+    """Bonuses by their names here."""
+    chain_steps: int = 2_560_000
+    """Steps of each agent in the chains of six links."""
+    seeds: int = 10
+    """Agents in each cell."""
+    seed: int = 1000
+    """Seed of the first."""
+    jobs: int = 1
+    """Training runs at the same time."""
+    chunk: int = 10
+    """Rollouts made by one call of the compiled program."""
+    time_limit_s: float | None = None
+    """Stop after so many seconds; the same command then goes on."""
+    preset: Literal["plus", "paper"] = "plus"
+    """The settings of the agent."""
+
+
+def words(args: Args) -> list[str]:
+    """The words of `elden compare`.
+
+    Raises:
+        SystemExit: A name is not one of the map's.
+    """
+    for name, known in [(each, COLUMNS) for each in args.columns] + [(each, ROWS) for each in args.rows]:
+        if name not in known:
+            sys.exit(f"no {name!r} on the map; {nearest_names(name, known)}")
+    worlds = [f"{name}={COLUMNS[name].format(steps=args.chain_steps)}" for name in args.columns]
+    rows = [f"{name}={ROWS[name]}" for name in args.rows]
+    options = {"preset": args.preset, "seeds": args.seeds, "seed": args.seed, "jobs": args.jobs, "chunk": args.chunk}
+    given = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    limit = [] if args.time_limit_s is None else ["--time-limit-s", str(args.time_limit_s)]
+    return ["compare", "--worlds", *worlds, "--bonuses", "--variants", *rows, *given, *limit, "--out", str(args.out)]
+
+
+if __name__ == "__main__":
+    sys.exit(elden(words(tyro.cli(Args, description=__doc__))))
