@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,20 @@ def test_rewards_are_those_of_the_bonus_itself() -> None:
     np.testing.assert_array_equal(face.reward(*named), face.reward(*row))
     with pytest.raises(ValueError, match="no models whose graphs"):
         IntrinsicReward(FACTORS, 3, "rnd", SMALL, num_envs=2).local_graph(*steps())
+
+
+def test_models_beside_a_bonus_are_read_at_an_automatic_threshold() -> None:
+    face = IntrinsicReward(FACTORS, 3, "change-count", replace(SMALL, models=True), num_envs=2)
+    done = np.zeros((4, 2), bool)
+    face.update(*steps(), done)
+    reader, state = face._reader()
+    assert float(state.memory.threshold) == pytest.approx(3e-4)  # the setting, at which nearly all edges are there
+    seen = Steps(*map(jnp.asarray, (*steps(), done))).transitions()
+    wanted = jax.jit(reader.graphs)(jax.jit(reader.automatic)(state), seen)
+    found = face.local_graph(*steps())
+    np.testing.assert_array_equal(found.reshape(8, *found.shape[2:]), wanted)
+    fixed = np.asarray(jax.jit(reader.graphs)(state, seen))
+    assert found.sum() < fixed.sum()
 
 
 @pytest.mark.parametrize("name", ["rnd", pytest.param("composite", marks=pytest.mark.slow)])
@@ -209,6 +224,7 @@ def page_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_envs.py").write_text(MODULE)
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
     monkeypatch.delitem(sys.modules, "my_envs", raising=False)
+    monkeypatch.delitem(gymnasium.registry, "Lamp-v0", raising=False)
 
 
 @pytest.mark.usefixtures("page_module")

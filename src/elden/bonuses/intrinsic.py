@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key, Num
 
 from elden.bonuses.base import AnyBonus, Space, Steps
+from elden.bonuses.beside import Beside
 from elden.bonuses.model_based import ModelState
 from elden.bonuses.payment import forget_episodes
 from elden.bonuses.reading import MajorityReader, models_of, reader_of
@@ -172,10 +173,14 @@ class IntrinsicReward:
     ) -> Bool[np.ndarray, "*batch dst src"]:
         """Which edges most models of the bonus see in steps; destinations and sources are `graph_names`.
 
+        Models beside a bonus are read at the threshold that the detector's rule finds for the newest steps.
+
         Raises:
             ValueError: The bonus has no models that can be read.
         """
         reader, state = self._reader()
+        if isinstance(self.bonus, Beside):
+            state = _automatic(reader)(state)
         steps, batch = self._steps(obs, action, next_obs, None)
         graphs = np.asarray(_graphs(reader)(state, steps))
         return graphs.reshape(*batch, *graphs.shape[1:])
@@ -322,6 +327,11 @@ def _reward(bonus: AnyBonus) -> Callable[..., Any]:
 @lru_cache(maxsize=16)
 def _update(bonus: AnyBonus) -> Callable[..., Any]:
     return jax.jit(bonus.update)
+
+
+@lru_cache(maxsize=16)
+def _automatic(reader: MajorityReader) -> Callable[[ModelState], ModelState]:
+    return jax.jit(reader.automatic)
 
 
 @lru_cache(maxsize=16)
