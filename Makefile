@@ -19,7 +19,7 @@ $(READY): requirements.lock pyproject.toml
 
 setup: $(READY)  ## make .venv with pinned versions
 
-demo: $(READY)  ## train ELDEN on thawing (minutes); writes curves, tables and a GIF with local graphs under runs/demo
+demo: $(READY)  ## train agents in a small chain, with the bonus and without (minutes); curves, tables, a GIF with local graphs: runs/demo
 	$(BIN)/elden demo
 
 lint: $(READY)  ## ruff and mypy
