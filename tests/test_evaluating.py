@@ -167,6 +167,20 @@ def test_rates_and_edges_are_those_of_a_slow_count(stopped: Training) -> None:
 
 
 @pytest.mark.usefixtures("few_at_a_time")
+@pytest.mark.parametrize("counted", [1, 4])
+def test_edges_are_counted_in_the_first_episodes_alone(stopped: Training, counted: int) -> None:
+    some = evaluate(stopped, EvaluationConfig(EPISODES, graph_episodes=counted))
+    first = evaluate(stopped, EvaluationConfig(counted))
+    assert (some.entities.rows(), some.finest.rows(1)) == (first.entities.rows(), first.finest.rows(1))
+    assert some.outcomes.success.shape == (2, EPISODES)
+    assert some.example is not None
+    assert some.example.number < counted
+    assert some.to_json()["graph_episodes"] == counted
+    with pytest.raises(ValueError, match="graph_episodes=0 given"):
+        EvaluationConfig(5, graph_episodes=0)
+
+
+@pytest.mark.usefixtures("few_at_a_time")
 def test_the_first_solved_episode_is_shown(stopped: Training) -> None:
     found = evaluate(stopped, EvaluationConfig(EPISODES))
     shown, success = found.example, found.outcomes.success

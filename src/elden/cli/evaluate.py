@@ -61,6 +61,8 @@ class Evaluate:
     automatic_threshold: bool = False
     """Read the models' graphs at a threshold set from what the last steps of the training changed, not at the
     training's own."""
+    graph_episodes: int = 50
+    """Episodes of each agent, the first ones, in which edges are counted: reading models takes longer than playing."""
     physics: bool = False
     """Play in the kitchen with physics (robosuite) instead of its twin, without further training."""
     agents: int = 0
@@ -69,6 +71,7 @@ class Evaluate:
     def __post_init__(self) -> None:
         """Check the values."""
         check_range("episodes", self.episodes, 1, 1_000_000)
+        check_range("graph-episodes", self.graph_episodes, 1, 1_000_000)
         check_range("agents", self.agents, 0, 1_000_000)
         if self.agents and not self.physics:
             raise UsageError(f"--agents {self.agents} given, but it is read with --physics alone")
@@ -82,7 +85,7 @@ class Evaluate:
             raise UsageError("elden evaluate needs the folder of a run, such as runs/train/thawing-change-count-plus")
         with refusals(self.folder):
             training = Training.open(self.folder)
-        config = EvaluationConfig(self.episodes, self.greedy, self.seed, self.automatic_threshold)
+        config = EvaluationConfig(self.episodes, self.greedy, self.seed, self.automatic_threshold, self.graph_episodes)
         if self.physics:
             from elden.cli import physics
 
@@ -324,6 +327,8 @@ def _advice(config: EvaluationConfig, models: Models, training: Training) -> str
 def _caption(found: Evaluation, others: Sequence[Edge], fired: int) -> str:
     """What the table leaves out, and how models were read."""
     more = f" {fired - _MOST_EDGES} more are in edges.csv." if fired > _MOST_EDGES else ""
+    if found.config.graph_episodes < found.config.episodes:
+        more += f" Edges are counted in the first {found.config.graph_episodes} episodes of each agent."
     never = sum(not edge.true for edge in others)
     words = f"{never} of {len(others)} edges between different nodes were never there.{more}"
     if found.entities.true is None:

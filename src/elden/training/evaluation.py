@@ -60,10 +60,13 @@ class EvaluationConfig:
     automatic_threshold: bool = False
     """Whether the models' graphs are read at a threshold set from what the last steps of the training changed, instead
     of the training's own."""
+    graph_episodes: int = 50
+    """Episodes of each agent, the first ones, in which edges are counted: reading models takes longer than playing."""
 
     def __post_init__(self) -> None:
-        if self.episodes < 1:
-            raise ValueError(f"episodes={self.episodes} given; at least 1 is played")
+        for name in ("episodes", "graph_episodes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} given; at least 1 is played")
 
     @property
     def policy(self) -> str:
@@ -268,6 +271,7 @@ class Evaluation:
             "policy": self.config.policy,
             "seed": self.config.seed,
             "episodes": self.config.episodes,
+            "graph_episodes": min(self.config.graph_episodes, self.config.episodes),
             "env_steps": self.env_steps,
             "seeds": [{"seed": seed, **self.rates(agent)} for agent, seed in enumerate(self.seeds)],
             "together": self.rates(),
@@ -317,13 +321,16 @@ def evaluate(training: Training, config: EvaluationConfig, progress: Progress | 
     with _player(loop, config.greedy, kept.tree.policy.network, key, agents * size) as play_some:
         for first in range(0, total, size):
             tell("playing", first, total)
-            played = play_some(first + np.arange(size, dtype=np.int32))
+            played, number = play_some(first + np.arange(size, dtype=np.int32)), min(size, total - first)
+            counted = min(max(config.graph_episodes - first, 0), number)
             called = None
-            if reader is not None and states is not None:
-                steps = (jnp.asarray(getattr(played.steps, name)) for name in ("obs", "action", "next_obs"))
+            if reader is not None and states is not None and counted:
+                tell("reading graphs", first, min(config.graph_episodes, total))
+                names = ("obs", "action", "next_obs")
+                steps = (jnp.asarray(getattr(played.steps, name)[:, :, :counted]) for name in names)
                 called = np.asarray(read_graphs(reader, states, *steps))
             best = parts[-1].example if parts else None
-            parts.append(_part(loop.world.factors, reader, played, called, first, min(size, total - first), best))
+            parts.append(_part(loop.world.factors, reader, played, called, first, (number, counted), best))
     tell("playing", total, total)
     return Evaluation(
         config=config,
@@ -331,8 +338,8 @@ def evaluate(training: Training, config: EvaluationConfig, progress: Progress | 
         stage_names=loop.world.stage_names,
         env_steps=kept.number * training.config.loop.steps_per_iteration,
         outcomes=_joined([part.outcomes for part in parts]),
-        entities=_sum([part.entities for part in parts]),
-        finest=_sum([part.finest for part in parts]),
+        entities=_sum([part.entities for part in parts if part.entities is not None]),
+        finest=_sum([part.finest for part in parts if part.finest is not None]),
         models=None if reader is None or states is None else _models(reader, states),
         example=parts[-1].example,
     )
@@ -361,11 +368,11 @@ def _player(
 
 @dataclass(frozen=True)
 class _Part:
-    """What some of the episodes have come to; the example is the best one so far."""
+    """What some of the episodes amount to; the example is the best one so far. No edges where none are counted."""
 
     outcomes: Outcomes
-    entities: Edges
-    finest: Edges
+    entities: Edges | None
+    finest: Edges | None
     example: Example | None
 
 
@@ -375,17 +382,30 @@ def _part(
     played: Played | HostPlayed,
     called: Bool[np.ndarray, "time agent episode dst src"] | None,
     first: int,
-    number: int,
+    among: tuple[int, int],
     best: Example | None,
 ) -> _Part:
-    """The first `number` of these episodes, whose own numbers begin at `first`."""
+    """Some of these episodes, whose own numbers begin at `first`.
+
+    Args:
+        factors: What states are made of.
+        reader: What reads the models; None without models.
+        played: The episodes.
+        called: The edges that models see, in those in which edges are counted.
+        first: Number of the first episode.
+        among: How many of them count, and in how many of these edges are counted.
+        best: The best example so far.
+    """
+    number, counted = among
     every = Outcomes.of(played)
     parts = (every.success, every.solvable, every.stages, every.length)
     outcomes = Outcomes(*(None if part is None else part[:, :number] for part in parts))  # type: ignore[arg-type]
-    counts = np.asarray(played.counts)[:, :, :number]
+    if not counted:
+        return _Part(outcomes, None, None, best)
+    counts = np.asarray(played.counts)[:, :, :counted]
     graph = played.steps.graph
-    truth = None if graph is None else np.asarray(graph)[:, :, :number]
-    own = None if called is None else called[:, :, :number]
+    truth = None if graph is None else np.asarray(graph)[:, :, :counted]
+    own = called
     levels: tuple[Granularity, Granularity] = ("variable", "variable") if reader is None else reader.levels
     names = factors.source_names(levels[0])[:-1], factors.source_names(levels[1])
     coarse = None if own is None else _to_entities(factors, own, levels)
@@ -396,7 +416,7 @@ def _part(
         outcomes,
         Edges.count(whole, counts, coarse_truth, coarse),
         Edges.count(names, counts, fine_truth, own),
-        _better(best, outcomes, played, coarse, first) if isinstance(played, Played) else None,
+        _better(best, outcomes, played, coarse, (first, counted)) if isinstance(played, Played) else None,
     )
 
 
@@ -405,11 +425,12 @@ def _better(
     outcomes: Outcomes,
     played: Played,
     called: Bool[np.ndarray, "time agent episode dst src"] | None,
-    first: int,
+    among: tuple[int, int],
 ) -> Example:
-    """The example so far, or one of these episodes where it is better."""
+    """The example so far, or a better one among the first of these episodes: number of the first, and how many."""
+    first, counted = among
     # By number of the episode, then by agent.
-    worth = np.where(outcomes.success, 1000, outcomes.stages.sum(-1) + 1).T
+    worth = np.where(outcomes.success, 1000, outcomes.stages.sum(-1) + 1).T[:counted]
     place = np.unravel_index(int(np.argmax(worth)), worth.shape)
     number, agent = int(place[0]), int(place[1])
     if best is not None and _worth(best) >= int(worth[place]):
