@@ -90,7 +90,10 @@ def opened(bonus: ModelBonus, state: Any, seen: Transitions) -> dict[str, Bool[n
         batch = ensemble.encode(seen[piece])
         outputs = ensemble.outputs(ensemble.models(state.ensemble), batch)
         gates = {kind: replace(bonus.gate, kind=kind) for kind in _GATES}
-        return {kind: gate.open(bonus.layout, outputs, batch, state.memory.noise).T for kind, gate in gates.items()}
+        step = ensemble.reference(state.ensemble).step
+        return {
+            kind: gate.open(bonus.layout, outputs, batch, state.memory.noise, step).T for kind, gate in gates.items()
+        }
 
     pieces = [look(piece) for piece in chunked(number, min(512, number))]
     return {kind: np.concatenate([piece[kind] for piece in pieces])[:number] for kind in _GATES}
@@ -116,7 +119,7 @@ def rows(world: World, bonus: ModelBonus, state: Any, steps: str, seen: Transiti
 def main(args: Args) -> None:
     """Train, look and tell."""
     world = elden.make(args.world)
-    config = training_preset(args.preset, args.world)
+    config = training_preset(args.preset, args.world, "elden")
     config = replace(config, seeds=1, loop=replace(config.loop, num_envs=args.envs))
     loop: Loop[Any] = Loop.of(world, config)
     assert isinstance(loop.bonus, ModelBonus)

@@ -28,8 +28,10 @@ from elden.bonuses import (
     beliefs,
     make_bonus,
 )
+from elden.bonuses.changes import ChangeConfig, CountConfig
 from elden.bonuses.composite import Composite, CompositeState
 from elden.bonuses.counts import places
+from elden.bonuses.dependency import DependencyConfig
 from elden.bonuses.elden import Dependencies, other_edges
 from elden.bonuses.ensemble import Ensemble, chunked
 from elden.bonuses.model_based import Gate, ModelBonus, ModelState
@@ -212,6 +214,9 @@ def test_the_registry_says_which_settings_each_bonus_reads() -> None:
     changes: dict[str, Any] = {
         "ensemble": replace(TINY.ensemble, chunk=7),
         "fit": FitConfig(features=3),
+        "change": ChangeConfig(granularity="entity"),
+        "count": CountConfig(power=1.0),
+        "dependency": DependencyConfig(permuted=True),
         "gate": GateConfig("votes"),
         "once": True,
         "detector": "attention",

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -294,7 +295,7 @@ def test_graphs_that_are_full_or_empty_are_named(
 ) -> None:
     called = np.arange(100)[:, None, None] < 100 * np.array(seen)[:, None]
     edges = some_edges(called[..., None, None], None)
-    models = Models(detector, 3, (0.1, 0.1), ("entity", "entity"))
+    models = Models(detector, 3, (0.1, 0.1), automatic, ("entity", "entity"))
     config = EvaluationConfig(5, automatic_threshold=automatic)
     never = np.zeros((2, 1), bool)
     outcomes = Outcomes(never, never, never[..., None], np.ones((2, 1), int))
@@ -314,6 +315,11 @@ def test_graphs_that_are_full_or_empty_are_named(
         ("curiosity", "pcmi", None),
         ("cai", "pcmi", "pcmi"),
         ("graph-count", "gradient", "gradient"),
+        ("cig", "gradient", "gradient"),
+        ("curiosity-critic", "gradient", "gradient"),
+        ("dependency-surprise", "pcmi", "pcmi"),
+        ("edge-count", "gradient", "gradient"),
+        ("change-count", "gradient", None),
         ("composite", "gradient", "gradient"),
     ],
 )
@@ -389,6 +395,11 @@ def test_a_demo_trains_with_and_without_a_bonus_and_begins_again(
     assert (results["finished"], results["env_steps"]) == (True, 48)
     assert json.loads((out / "none" / "summary.json").read_text())["env_steps"] == 48
     (out / "curves.png").unlink()
+    shutil.rmtree(out / "none")  # stopped before its second half
+    kept = (out / "elden" / "metrics.jsonl").stat().st_mtime_ns
+    assert main(words) == 0
+    assert "which goes on" in " ".join(capsys.readouterr().out.split())
+    assert (out / "elden" / "metrics.jsonl").stat().st_mtime_ns == kept
     assert main(words) == 0
     assert "which is removed and made again" in " ".join(capsys.readouterr().out.split())
     assert (out / "curves.png").exists()

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Key
 
 import elden
 from elden.agents import PpoConfig
-from elden.bonuses import BonusConfig, EnsembleConfig, GateConfig, Steps
+from elden.bonuses import BONUSES, BonusConfig, EnsembleConfig, GateConfig, Steps
 from elden.bonuses.nothing import Nothing
 from elden.cli import main
 from elden.cli.arguments import parse
@@ -539,6 +539,8 @@ def test_presets_are_those_of_the_paper_and_ours() -> None:
     other = training_preset("plus", "carwash", "curiosity")
     assert (other.bonus_name, other.bonus.gate.kind, other.bonus.once) == ("curiosity", "none", False)
     assert (other.ppo, other.loop, other.bonus.ensemble) == (plus.ppo, plus.loop, plus.bonus.ensemble)
+    gated = [name for name, entry in BONUSES.items() if "gate" in entry.reads]
+    assert [name for name in gated if training_preset("plus", "", name).bonus.gate.kind != "none"] == ["elden"]
     command = parse(["train", "carwash", "--bonus", "curiosity"])
     assert isinstance(command, Train)
     assert command.config == other

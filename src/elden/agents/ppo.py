@@ -66,11 +66,12 @@ class PpoConfig:
         for name in ("learning_rate", "clip", "max_gradient_norm"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must be above 0")
-        for name in ("value_weight", "entropy"):
+        for name in ("value_weight", "entropy", "entropy_gain", "advantage_floor"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must be 0 or more")
-        if not 0 <= self.gae <= 1:
-            raise ValueError(f"gae={self.gae} given; it must lie between 0 and 1")
+        for name in ("gae", "entropy_target"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}={getattr(self, name)} given; it must lie between 0 and 1")
         if not all(width >= 1 for width in self.hidden):
             raise ValueError(f"hidden={self.hidden} given; all widths must be 1 or more")
 
@@ -194,8 +195,8 @@ class Ppo:
         value_loss = 0.5 * jnp.mean(jnp.sum((network.values(batch.inputs) - batch.returns) ** 2, axis=-1))
         entropy = jnp.mean(self.actions.entropy(numbers))
         weight = jnp.float32(config.entropy)
-        if config.entropy_target > 0:
-            lacking = jnp.maximum(1.0 - entropy / (config.entropy_target * self.actions.most_entropy), 0.0)
+        if config.entropy_target > 0 and self.actions.most_entropy > 0:
+            lacking = jnp.clip(1.0 - entropy / (config.entropy_target * self.actions.most_entropy), 0.0, 1.0)
             weight = weight * (1.0 + config.entropy_gain * jax.lax.stop_gradient(lacking))
         total = policy_loss + config.value_weight * value_loss - weight * entropy
         metrics = {

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, Num
 
 from elden.bonuses.base import Metrics, Space, Steps
 from elden.bonuses.payment import Episodes
-from elden.bonuses.whether import Whether, WhetherConfig, WhetherState
+from elden.bonuses.whether import Whether, WhetherConfig, WhetherState, check_once
 from elden.factors import Discrete, Factors, Granularity
 from elden.graphs.base import STILL
 from elden.pytree import pytree
@@ -74,6 +74,10 @@ class ChangeConfig:
     """Whether the questions are about variables or about whole entities."""
     once: bool = False
     """Pay for a variable only once in an episode."""
+
+    def __post_init__(self) -> None:
+        if self.once:
+            check_once(self.whether)
 
 
 @pytree()

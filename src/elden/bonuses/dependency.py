@@ -1,12 +1,14 @@
 """Dependency surprise: curiosity about which edges a local graph will have, rather than about what values will follow.
 
 An ensemble of small networks predicts from `(s, a)` every edge of the local graph. The graph that it is compared with
-is read in hindsight, from `(s, a, s')` by the dynamics models after they have learnt from the step. What is paid is the
-error of the dependencies identified, the paper's own ideal, instead of the variance that stands in for it there: the
-first time that a new link fires no member has the edge, so the variance is 0 and the error is large.
+is read in hindsight, from `(s, a, s')` by the dynamics models. What is paid is the error of the dependencies
+identified, the paper's own ideal, instead of the variance that stands in for it there: the first time that a new link
+fires no member has the edge, so the variance is 0 and the error is large. Rewards are read by the models as they are
+when the step is paid; what the networks learn is read again after the models have learnt from the step.
 
 Only what changed has parents to be asked about. Where something changed and the models see no parent but itself, a
-further bit, *unexplained*, stands for the parents that are not known yet.
+further bit, *unexplained*, stands for the parents that are not known yet. The first time that a link fires it is this
+bit that pays, with sources permuted too.
 """
 
 from dataclasses import dataclass, field, replace
@@ -21,7 +23,7 @@ from elden.bonuses.elden import other_edges
 from elden.bonuses.ensemble import chunked
 from elden.bonuses.model_based import ModelBonus, ModelState
 from elden.bonuses.payment import Episodes
-from elden.bonuses.whether import Whether, WhetherConfig, WhetherState
+from elden.bonuses.whether import Whether, WhetherConfig, WhetherState, check_once
 from elden.dynamics.training import Transitions
 from elden.graphs.intervention import moved
 from elden.pytree import pytree
@@ -37,6 +39,10 @@ class DependencyConfig:
     """Pay for an edge only once in an episode."""
     permuted: bool = False
     """A control: the sources of every graph are permuted at random, so that only their number says anything."""
+
+    def __post_init__(self) -> None:
+        if self.once:
+            check_once(self.whether)
 
 
 @pytree()

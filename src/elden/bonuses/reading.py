@@ -9,6 +9,7 @@ from elden.bonuses.base import AnyBonus
 from elden.bonuses.beside import Beside
 from elden.bonuses.composite import Composite
 from elden.bonuses.counts import GraphCount
+from elden.bonuses.curiosity_critic import CuriosityCritic
 from elden.bonuses.dependency import DependencySurprise, EdgeCount
 from elden.bonuses.elden import Consensus, Dependencies
 from elden.bonuses.ensemble import chunked
@@ -63,6 +64,8 @@ def models_of(bonus: AnyBonus, state: object) -> tuple[ModelBonus, ModelState] |
     """
     if isinstance(bonus, ModelBonus) and isinstance(state, ModelState):
         return bonus, state
+    if isinstance(bonus, CuriosityCritic):
+        return bonus.curiosity, state.model  # type: ignore[attr-defined]
     if isinstance(bonus, Beside):
         return bonus.models, state.model  # type: ignore[attr-defined]
     if isinstance(bonus, GraphCount | DependencySurprise):

@@ -33,23 +33,23 @@ class BonusConfig:
     """Settings of all bonuses; each takes what it needs."""
 
     ensemble: EnsembleConfig = field(default_factory=EnsembleConfig)
-    """The dynamics models that elden, disagreement, curiosity, cai and graph-count read."""
+    """The dynamics models that a bonus reads, or those beside it (`models`)."""
     models: bool = False
     """Let dynamics models (`ensemble`) learn beside a bonus that reads none, for local graphs to be read from them."""
     fit: FitConfig = field(default_factory=FitConfig)
-    """The networks of rnd and icm."""
+    """The networks of rnd, icm, e3b, noveld and the critic of curiosity-critic."""
     change: ChangeConfig = field(default_factory=ChangeConfig)
     """The questions and networks of change-surprise."""
     count: CountConfig = field(default_factory=CountConfig)
     """How change-count counts."""
     dependency: DependencyConfig = field(default_factory=DependencyConfig)
-    """The networks of dependency-surprise."""
+    """The networks of dependency-surprise, and how it and edge-count read graphs."""
     gate: GateConfig = field(default_factory=GateConfig)
     """Which children count, of a bonus that is read from an ensemble."""
     once: bool = False
     """Pay an edge (elden) or a child (others that are read from an ensemble) only once in an episode."""
     detector: str = "gradient"
-    """What elden and graph-count read local graphs with."""
+    """What reads local graphs."""
     threshold: float = 3e-4
     """ε, from which score on an edge is there."""
     automatic_threshold: bool = False
@@ -117,7 +117,8 @@ def _dependency(space: Space, config: BonusConfig) -> DependencySurprise:
 
 
 def _composite(space: Space, config: BonusConfig) -> Composite:
-    return Composite(tuple(make_bonus(part, space, config) for part in config.parts), config.weights, config.mode)
+    alone = replace(config, models=False)  # models beside a mix are beside all of it
+    return Composite(tuple(make_bonus(part, space, alone) for part in config.parts), config.weights, config.mode)
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,9 @@ BONUSES: dict[str, Entry] = {
     "dependency-surprise": Entry(
         _dependency, ("dependency", "ensemble", *_EDGES), lambda config: config.dependency.once
     ),
-    "edge-count": Entry(lambda space, config: EdgeCount(_dependency(space, config)), ("ensemble", *_EDGES), _always),
+    "edge-count": Entry(
+        lambda space, config: EdgeCount(_dependency(space, config)), ("dependency", "ensemble", *_EDGES), _always
+    ),
     "e3b": Entry(lambda space, config: E3b(space, config.fit), ("fit",), _always),
     "noveld": Entry(lambda space, config: NovelD(space, config.fit), ("fit",), _always),
     "state-count": Entry(lambda space, _config: StateCount(space)),

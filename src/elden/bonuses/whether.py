@@ -54,8 +54,19 @@ class WhetherConfig(FitConfig):
             raise ValueError(f"members={self.members}, capacity={self.capacity} given; at least 1 and 0 are needed")
         if self.measure not in get_args(Measure):
             raise ValueError(f"measure={self.measure!r} given; it must be one of {', '.join(get_args(Measure))}")
+        if self.centred and self.measure != "events":
+            raise ValueError(f"centred=True, measure={self.measure!r} given; only events can be centred")
+        if not self.excess >= 0:
+            raise ValueError(f"excess={self.excess} given; it must be 0 or more")
         if self.measure == "disagreement" and self.members < 2:
             raise ValueError("members=1 given; one member alone cannot disagree")
+
+
+def check_once(whether: WhetherConfig) -> None:
+    """Refuse what cannot be paid once in an episode: amounts that are never 0 would use the episode up at once."""
+    if whether.measure != "events" or whether.centred:
+        what = "centred=True" if whether.centred else f"measure={whether.measure!r}"
+        raise ValueError(f"once=True, {what} given; only plain events are paid once in an episode")
 
 
 @pytree()
@@ -145,7 +156,7 @@ class Whether:
         outcomes = ((jnp.ones_like(p, jnp.bool_), p), (jnp.zeros_like(p, jnp.bool_), 1.0 - p))
         return sum(
             (
-                chance * (jnp.mean(excess_surprise(logits, outcome), axis=0) > self.config.excess)
+                chance * (jnp.mean(excess_surprise(logits, outcome), axis=0) > self.config.excess).astype(jnp.float32)
                 for outcome, chance in outcomes
             ),
             start=jnp.zeros_like(p),

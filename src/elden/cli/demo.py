@@ -55,7 +55,7 @@ class Demo:
     def run(self, command_line: str) -> None:
         """Train, evaluate, and name the files to look at."""
         console, began = make_console(), time.monotonic()
-        trainings = {bonus: self._begin(console, bonus, command_line) for bonus in _BONUSES}
+        trainings = self._begin(console, command_line)
         for bonus, training in trainings.items():
             console.print(f"\n[bold]agents with the bonus {bonus}[/bold]")
             train(training, training.folder.path)
@@ -68,19 +68,20 @@ class Demo:
         console.print(f"  {self.out / 'curves.png'}   (with the bonus and without)")
         console.print(f"\nthe demo took {time.monotonic() - began:.0f} s")
 
-    def _begin(self, console: Console, bonus: str, command_line: str) -> Training:
-        """One of the demo's training runs; one that is finished begins again."""
-        folder = self.out / bonus
+    def _begin(self, console: Console, command_line: str) -> dict[str, Training]:
+        """The demo's training runs by their bonus; where all of them are finished they begin again."""
 
-        def begin() -> Training:
-            return Training(demo_world(), self.config(bonus), folder, command=command_line)
+        def begin(bonus: str) -> Training:
+            folder = self.out / bonus
+            with refusals(folder):
+                return Training(demo_world(), self.config(bonus), folder, command=command_line)
 
-        with refusals(folder):
-            training = begin()
-            if training.finished:
-                console.print(f"{folder} holds a finished demo, which is removed and made again")
-                shutil.rmtree(folder)
-                training = begin()
-            elif any(training.folder.metrics()):
-                console.print(f"{folder} holds a demo that was stopped, which goes on")
-        return training
+        trainings = {bonus: begin(bonus) for bonus in _BONUSES}
+        if all(training.finished for training in trainings.values()):
+            console.print(f"{self.out} holds a finished demo, which is removed and made again")
+            for bonus, training in trainings.items():
+                shutil.rmtree(training.folder.path)
+                trainings[bonus] = begin(bonus)
+        elif any(any(training.folder.metrics()) for training in trainings.values()):
+            console.print(f"{self.out} holds a demo that was stopped, which goes on")
+        return trainings

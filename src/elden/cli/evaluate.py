@@ -75,8 +75,13 @@ class Evaluate:
         check_range("agents", self.agents, 0, 1_000_000)
         if self.agents and not self.physics:
             raise UsageError(f"--agents {self.agents} given, but it is read with --physics alone")
-        if self.automatic_threshold and self.physics:
-            raise UsageError("--automatic-threshold given, but --physics reads no graphs of models")
+        if self.physics:
+            for option, given in (
+                ("automatic-threshold", self.automatic_threshold),
+                ("graph-episodes", self.graph_episodes != Evaluate.graph_episodes),
+            ):
+                if given:
+                    raise UsageError(f"--{option} given, but --physics reads no graphs of models")
         check_seed(self.seed)
 
     def run(self, command_line: str) -> None:
@@ -305,7 +310,7 @@ def density_warning(found: Evaluation, training: Training) -> str | None:
             f"The models of {whose} see {density} of the edges between different entities"
             f" ({low if low == high else f'{low} to {high}'}), so their graphs say little."
         )
-    return f"{' '.join(words)} {_advice(found.config, found.models, training)}" if words else None
+    return f"{' '.join(words)} {_advice(found.models, training)}" if words else None
 
 
 def _listed(seeds: Iterable[int]) -> str:
@@ -314,10 +319,10 @@ def _listed(seeds: Iterable[int]) -> str:
     return ", ".join(words) if len(words) <= _MOST_SEEDS else f"{', '.join(words[:_MOST_SEEDS])} and others"
 
 
-def _advice(config: EvaluationConfig, models: Models, training: Training) -> str:
+def _advice(models: Models, training: Training) -> str:
     """What has not been tried yet against graphs that are full or empty."""
     tries = []
-    if not config.automatic_threshold and not training.config.bonus.automatic_threshold:
+    if not models.automatic and not training.config.bonus.automatic_threshold:
         tries.append("elden evaluate with --automatic-threshold")
     if models.detector != Intervention.name:
         tries.append(f"a training with --bonus.detector {Intervention.name}")
@@ -337,7 +342,7 @@ def _caption(found: Evaluation, others: Sequence[Edge], fired: int) -> str:
         return f"{words} The bonus has no models whose graphs can be read."
     low, high = min(found.models.thresholds), max(found.models.thresholds)
     at = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
-    rule = "automatic threshold" if found.config.automatic_threshold else "threshold"
+    rule = "automatic threshold" if found.models.automatic else "threshold"
     return (
         f"{words} Models see an edge where more than half of {found.models.members} do"
         f" ({found.models.detector}, {rule} {at})."

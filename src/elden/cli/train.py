@@ -54,6 +54,8 @@ _GATES = {
     "bonus.gate.noise": ("information", "surprise", "change"),
 }
 """The kinds of gates that read a setting."""
+_NO_FEATURES = ("bonus.change.whether.features", "bonus.dependency.whether.features", "bonus.fit.features")
+"""Settings that networks without feature vectors do not read."""
 _MOST_SEEDS = 10
 _PLUS = training_preset("plus", "")
 
@@ -145,6 +147,14 @@ class Train(TrainOptions, PresetOptions):
             yield "--bonus.ensemble.train.priority 0"
         if setting == "loop.intrinsic_discount" and not loop.separate_values and loop.normalise != "return":
             yield "--loop.no-separate-values"
+        if setting in _NO_FEATURES and self.config.bonus_name != "composite":
+            part = setting.removesuffix(".features").removeprefix("bonus.")
+            if part != "fit" or self.config.bonus_name == "curiosity-critic":
+                yield f"the bonus {self.config.bonus_name!r}"
+        if setting == "ppo.entropy_gain" and self.config.ppo.entropy_target == 0:
+            yield "--ppo.entropy-target 0"
+        if setting == "ppo.entropy_target" and self.config.ppo.entropy_target > 0 and self.config.ppo.entropy == 0:
+            yield "--ppo.entropy 0"
         if setting == "loop.intrinsic_weight" and self.config.bonus_name == "none":
             yield "--bonus none"
 

@@ -225,12 +225,14 @@ class Models:
         detector: Name of the detector.
         members: Models in the ensemble of each agent.
         thresholds: Of each agent, from which score on an edge counts.
+        automatic: Whether these were set for the evaluation, by the detector's own rule.
         levels: What destinations and sources of the models' own graphs are.
     """
 
     detector: str
     members: int
     thresholds: tuple[float, ...]
+    automatic: bool
     levels: tuple[Granularity, Granularity]
 
 
@@ -340,7 +342,7 @@ def evaluate(training: Training, config: EvaluationConfig, progress: Progress | 
         outcomes=_joined([part.outcomes for part in parts]),
         entities=_sum([part.entities for part in parts if part.entities is not None]),
         finest=_sum([part.finest for part in parts if part.finest is not None]),
-        models=None if reader is None or states is None else _models(reader, states),
+        models=None if reader is None or states is None else _models(reader, states, automatic),
         example=parts[-1].example,
     )
 
@@ -471,9 +473,9 @@ def _to_entities(
     return graph
 
 
-def _models(reader: MajorityReader, states: ModelState) -> Models:
+def _models(reader: MajorityReader, states: ModelState, automatic: bool) -> Models:
     thresholds = tuple(map(float, np.asarray(states.memory.threshold)))
-    return Models(reader.detector.name, reader.models.ensemble_config.members, thresholds, reader.levels)
+    return Models(reader.detector.name, reader.models.ensemble_config.members, thresholds, automatic, reader.levels)
 
 
 def _joined(parts: list[Outcomes]) -> Outcomes:

@@ -16,7 +16,7 @@ _ROLLOUTS = {"thawing": 60, "carwash": 600, "kitchen": 100}  # the paper's "n st
 DEFAULT_BONUS = {"paper": "elden", "plus": "change-count"}
 """What each preset pays for where nothing else is asked for."""
 
-_PLAIN = ("disagreement", "curiosity", "cai")
+_PLAIN = ("disagreement", "curiosity", "cai", "cig", "curiosity-critic")
 """Bonuses of others, which are read from the same ensemble and paid for every child, without a gate, as theirs are."""
 
 
