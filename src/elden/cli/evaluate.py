@@ -163,7 +163,8 @@ def _episode(world: World, example: Example) -> Episode:
 
 def _write_film(file: Path, world: World, found: Evaluation, example: Example) -> None:
     episode = _episode(world, example).filmed()
-    note = "" if found.models is None else f"   (most of {found.models.members} models)"
+    members = 0 if found.models is None else found.models.members
+    note = "" if members == 0 else "   (its one model)" if members == 1 else f"   (most of {members} models)"
     write_gif(file, graph_frames(world, episode, example.called, _TILE, _FPS, note), _FPS)
 
 
@@ -343,10 +344,9 @@ def _caption(found: Evaluation, others: Sequence[Edge], fired: int) -> str:
     low, high = min(found.models.thresholds), max(found.models.thresholds)
     at = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
     rule = "automatic threshold" if found.models.automatic else "threshold"
-    return (
-        f"{words} Models see an edge where more than half of {found.models.members} do"
-        f" ({found.models.detector}, {rule} {at})."
-    )
+    models, many = found.models, found.models.members > 1
+    whose = f"Models see an edge where more than half of {models.members} do" if many else "Read off one model an agent"
+    return f"{words} {whose} ({models.detector}, {rule} {at})."
 
 
 def _edge_cells(edge: Edge) -> list[str]:
