@@ -21,7 +21,7 @@ from elden.viewing import rich_table, save
 from elden.worlds.base import World
 from elden.worlds.registry import make
 
-_SEEDS, _STEPS = 3, 614_400
+_SEEDS, _STEPS, _UPDATES = 3, 614_400, 24
 _BONUSES = (DEFAULT_BONUS["plus"], "none")
 
 
@@ -48,18 +48,20 @@ class Demo:
         check_range("seed", self.seed, 0, 2**31 - 1)
 
     def config(self, bonus: str) -> TrainingConfig:
-        """The preset `plus` with fewer steps, which are enough here."""
+        """The preset `plus` with fewer steps, and fewer updates of the models, which are enough here."""
         config = training_preset("plus", "chain", bonus)
-        return replace(config, seeds=_SEEDS, seed=self.seed, loop=replace(config.loop, steps=_STEPS))
+        settings = replace(config.bonus, ensemble=replace(config.bonus.ensemble, updates=_UPDATES))
+        loop = replace(config.loop, steps=_STEPS)
+        return replace(config, bonus=settings, seeds=_SEEDS, seed=self.seed, loop=loop)
 
     def run(self, command_line: str) -> None:
         """Train, evaluate, and name the files to look at."""
         console, began = make_console(), time.monotonic()
         trainings = self._begin(console, command_line)
         for bonus, training in trainings.items():
-            console.print(f"\n[bold]agents with the bonus {bonus}[/bold]")
+            console.print(f"\nagents with the bonus {bonus}", style="bold")
             train(training, training.folder.path)
-        console.print("\n[bold]what they have learnt[/bold]")
+        console.print(f"\nwhat agents with {_BONUSES[0]} have learnt", style="bold")
         report(console, trainings[_BONUSES[0]], EvaluationConfig(), command_line)
         agents = [Agents.read(training.folder.path, bonus) for bonus, training in trainings.items()]
         with refusals(self.out):
