@@ -133,9 +133,10 @@ def test_what_was_saved_goes_on_as_if_nothing_had_happened(name: str, tmp_path: 
 @pytest.mark.parametrize("name", BONUSES)
 def test_every_bonus_can_be_used(name: str) -> None:
     bonus = IntrinsicReward(FACTORS, 3, name, SMALL, num_envs=2)
+    done = np.arange(8).reshape(4, 2) % 3 == 0
     for turn in range(2):
-        assert np.isfinite(bonus.reward(*steps(turn))).all()
-        assert all(map(np.isfinite, bonus.update(*steps(turn)).values()))
+        assert np.isfinite(bonus.reward(*steps(turn), done)).all()
+        assert all(map(np.isfinite, bonus.update(*steps(turn), done).values()))
 
 
 def test_paying_once_needs_to_know_where_episodes_end() -> None:
