@@ -76,7 +76,8 @@ def change_surprise(
     """How much more *whether* a variable changed surprises a member than expected, in nats: the largest of a child's.
 
     A member gives `P(stays) = p̂(s' = s)` for nothing. Of a continuous variable it is the probability of a move shorter
-    than `still`, which is also what counts as none.
+    than `still`, which is also what counts as none; of one with several components only the direction of the predicted
+    move is looked at, which gives a little more.
     """
     still = jnp.broadcast_to(still, layout.slot_mask.shape)
 
