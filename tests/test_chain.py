@@ -224,6 +224,49 @@ class TestRules:
         assert ((counts - 800) ** 2 / 800).sum() < 18.5
 
 
+@pytest.mark.parametrize("continuous", [False, True])
+class TestRestlessLinks:
+    """Of three levels with four values each below the top."""
+
+    def levels(self, world: Chain, state: WorldState) -> list[int]:
+        named = world.to_named(state)
+        return [round(float(np.asarray(named[link]["level"])) * (8 if world.continuous else 1)) for link in world.links]
+
+    def begin(self, world: Chain, entity: str, *levels: int) -> WorldState:
+        shown = {link: {"level": n / 8 if world.continuous else n} for link, n in zip(world.links, levels, strict=True)}
+        return start(world, agent=place(world, entity), **shown)
+
+    def test_they_run_through_the_values_of_their_level_until_they_are_on(self, continuous: bool) -> None:
+        world = Chain(depth=3, levels=3, restless=4, continuous=continuous)
+        state = self.begin(world, "inert0", 2, 7, 8)
+        seen = []
+        for _ in range(5):
+            state, transition = act(world, state, "touch")
+            seen.append(self.levels(world, state))
+            assert edges(world, transition) == set()
+        assert seen == [[3, 4, 8], [0, 5, 8], [1, 6, 8], [2, 7, 8], [3, 4, 8]]
+        assert cut(world, transition) == {"noisy0.value"}
+
+    def test_a_touch_raises_them_from_any_value(self, continuous: bool) -> None:
+        world = Chain(depth=3, levels=3, restless=4, continuous=continuous)
+        for first, then in ((0, 4), (3, 4), (4, 8), (6, 8), (8, 8)):
+            after, transition = act(world, self.begin(world, "link0", first, 1, 0), "touch")
+            assert self.levels(world, after) == [then, 2, 1]
+            raised = {("action", "link0.level"), ("agent.at", "link0.level")}
+            assert edges(world, transition) == (raised if first < 8 else set())
+            assert int(after.stages.sum()) == (then == 8)
+        for before, then in ((8, 4), (7, 3)):  # ready only once the link before it is on
+            assert self.levels(world, act(world, self.begin(world, "link1", before, 2, 0), "touch")[0])[1] == then
+
+    def test_the_script_takes_the_shortest_way(self, continuous: bool, key: jax.Array) -> None:
+        world = Chain(depth=3, levels=3, restless=4, continuous=continuous)
+        _, transition, _ = random_walk(world, key, 0.0, 4, world.shortest)
+        solved = np.asarray(transition.success)
+        assert not solved[:-1].any()
+        assert solved[-1].all()
+        assert bool(jnp.all(world.factors.in_range(transition.next_obs)))
+
+
 class TestJumps:
     def test_step_follows_the_table(self) -> None:
         """v0 counts ones, v1 counts fives: states 0..24 of the table."""
@@ -476,6 +519,7 @@ class TestOptions:
         [
             ({"depth": 0}, "depth=0 given; chain needs at least 1"),
             ({"levels": 1}, "levels=1 given; chain needs at least 2"),
+            ({"restless": 0}, "restless=0 given; chain needs at least 1"),
             ({"inert": -1}, "inert=-1 given"),
             ({"noisy": -1}, "noisy=-1 given"),
             ({"continuous": True, "values": 5}, "reals, not a number of values"),

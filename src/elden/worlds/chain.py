@@ -108,6 +108,10 @@ class Chain(World):
     changes every variable, and apart from that the cycle is random: that it reacts is seen at once, how is a table to
     be learnt by heart (`jump_table`).
 
+    *Restless variant.* A link below its top never rests: at each level it runs through `restless` values, one after the
+    other, at every step. A touch raises it from any of them to the first of the next level; on, it rests at
+    (levels - 1) * restless. So that a link changes says nothing here; that it does not do what it always does says all.
+
     *Continuous variant.* All variables lie in [0, 1]: `at` and `level` are divided by their largest value, inert and
     noisy values are uniform reals, and a touched intricate entity makes a step of a chaotic map (`sheared`).
 
@@ -128,7 +132,9 @@ class Chain(World):
     depth: int = 4
     """How many links must be switched on."""
     levels: int = 2
-    """Values of a link; it is on at the highest, after levels - 1 touches."""
+    """Levels of a link; it is on at the highest, after levels - 1 touches."""
+    restless: int = 1
+    """Values that a link runs through by itself at each level below the top, one after the other; with 1 it rests."""
     inert: int = 1
     """How many distractors never change."""
     noisy: int = 1
@@ -146,7 +152,8 @@ class Chain(World):
         if self.labels == "authors":
             raise WorldOptionError("labels='authors' given, but chain is our own world: there is only 'fix'")
         super()._check_options()
-        least = {"depth": 1, "levels": 2, "inert": 0, "noisy": 0, "intricate": 0, "values": 2, "intricate_variables": 1}
+        least = {"depth": 1, "levels": 2, "restless": 1, "inert": 0, "noisy": 0, "intricate": 0, "values": 2}
+        least["intricate_variables"] = 1
         for option, bound in least.items():
             given = getattr(self, option)
             if given < bound:
@@ -194,6 +201,11 @@ class Chain(World):
         return (*self.links, *inert, *noisy, *intricate)
 
     @property
+    def top(self) -> int:
+        """The value of a link that is on."""
+        return (self.levels - 1) * self.restless
+
+    @property
     def shortest(self) -> int:
         """Steps of the shortest solution from the start: for every link a goTo and levels - 1 touches."""
         return self.depth * self.levels
@@ -201,7 +213,7 @@ class Chain(World):
     @cached_property
     def factors(self) -> Factors:
         """The agent, the links and the distractors."""
-        sizes = {"agent": {"at": len(self.others) + 1}} | {link: {"level": self.levels} for link in self.links}
+        sizes = {"agent": {"at": len(self.others) + 1}} | {link: {"level": self.top + 1} for link in self.links}
         for name in self.others[self.depth :]:
             intricate = name.startswith("intricate")
             variables = [f"v{i}" for i in range(self.intricate_variables)] if intricate else ["value"]
@@ -245,7 +257,7 @@ class Chain(World):
         return self._count(view["agent.at"], len(self.others))
 
     def _on(self, view: View) -> Bool[Array, " link"]:
-        return self._count(self._gather(view, "link"), self.levels - 1) == self.levels - 1
+        return self._count(self._gather(view, "link"), self.top) == self.top
 
     def _random(self, key: Key[Array, ""], kind: str) -> View:
         """Fresh uniform values for all entities of a kind."""
@@ -284,12 +296,15 @@ class Chain(World):
 
     def _raise(self, view: View, touched: Bool[Array, " link"]) -> tuple[Bool[Array, " link"], View]:
         """Which link a touch raises, and the levels after it."""
-        top = self.levels - 1
+        top, pace = self.top, self.restless
         shown = self._gather(view, "link")
         level = self._count(shown, top)
         ready = jnp.concatenate([jnp.ones((1,), bool), level[:-1] == top])
         raised = touched & ready & (level < top)
-        after = jnp.where(raised, self._shown(level + 1, top), shown)
+        lowest = level // pace * pace
+        by_itself = jnp.where(level < top, lowest + (level - lowest + 1) % pace, level)
+        moved = jnp.where(raised, lowest + pace, by_itself)
+        after = jnp.where(moved == level, shown, self._shown(moved, top))
         return raised, dict(zip(self._variables("link"), after, strict=True))
 
     def _react(self, view: View, touched: Bool[Array, " entity"]) -> View:
@@ -346,7 +361,7 @@ class Chain(World):
         """Every state in range is possible, but reals that stand for whole numbers must be near one of these."""
         if not self.continuous:
             return {}
-        counted = {"agent.at": len(self.others)} | dict.fromkeys(self._variables("link"), self.levels - 1)
+        counted = {"agent.at": len(self.others)} | dict.fromkeys(self._variables("link"), self.top)
         broken = {}
         for name, most in counted.items():
             gap = jnp.abs(view[name] - self._shown(self._count(view[name], most), most))
@@ -383,14 +398,13 @@ class Chain(World):
         width, height = max(sprite.x for sprite in sprites) + 1, sprites[-1].y + 2
         at = self._whole(named["agent"]["at"], len(self.others))
         spot = (sprites[at - 1].x, sprites[at - 1].y + 1, 3) if at else (0, height - 1, 3)
-        on = sum(sprite.look.get("level", -1) == self.levels - 1 for sprite in sprites)
+        on = sum(sprite.look.get("level", -1) == sprite.look.get("levels") for sprite in sprites)
         status = (("links on", f"{on}/{self.depth}"), ("agent at", self.others[at - 1] if at else "nowhere"))
         return Scene(width, height, tuple(sprites), spot, status=status, walls=False)
 
     def _look(self, named: Named, name: str) -> dict[str, int]:
         if name in self.links:
-            top = self.levels - 1
-            return {"level": self._whole(named[name]["level"], top), "levels": top}
+            return {"level": self._whole(named[name]["level"], self.top), "levels": self.top}
         numbers = [float(np.asarray(value)) for value in named[name].values()]
         digits = [min(9, int(10 * number)) if self.continuous else int(number) for number in numbers]
         return {"value" if i == 0 else f"value{i + 1}": digit for i, digit in enumerate(digits)}
