@@ -1,7 +1,7 @@
 """PPO and its parts against slow oracles, and in probe worlds whose right values are known."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -171,23 +171,57 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted() -> None:
         np.testing.assert_array_equal(before, now)
 
 
-def test_the_step_size_falls_to_nothing() -> None:
-    with pytest.raises(ValueError, match="total_updates"):
-        Ppo(PpoConfig(anneal=True), Categorical(2), 1)
-    agent = Ppo(PpoConfig(anneal=True, minibatch_size=8, epochs=1, hidden=(4,)), Categorical(2), 1, total_updates=2)
-    state = agent.init(jax.random.key(0))
-    some = jnp.linspace(-1.0, 1.0, 8)
-    experience = Experience(some[:, None], jnp.zeros(8, jnp.int32), -jnp.ones(8), some, some[:, None])
-    moved = []
-    for _ in range(3):
+def moved_by(agent: Ppo, experience: Experience, updates: int) -> list[float]:
+    """How far each update moves the policy's first layer."""
+    state, moved = agent.init(jax.random.key(0)), []
+    for _ in range(updates):
         after, _ = agent.update(state, jax.random.key(1), experience)
         layers = [each.network.policy.layers[0].weight for each in (state, after)]
         moved.append(float(jnp.abs(layers[1] - layers[0]).sum()))
         state = after
-    assert moved[0] > moved[1] > moved[2] == 0.0
+    return moved
 
 
-@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"clip": 0.0}, {"entropy": -1.0}, {"gae": 1.5}])
+SOME = jnp.linspace(-1.0, 1.0, 8)
+ONE_BATCH = PpoConfig(minibatch_size=8, epochs=1, hidden=(4,))
+
+
+def test_the_learning_rate_falls_to_nothing() -> None:
+    with pytest.raises(ValueError, match="total_updates"):
+        Ppo(PpoConfig(anneal_from=0.0), Categorical(2), 1)
+    experience = Experience(SOME[:, None], jnp.zeros(8, jnp.int32), -jnp.ones(8), SOME, SOME[:, None])
+    constant = moved_by(Ppo(ONE_BATCH, Categorical(2), 1), experience, 5)
+    agent = Ppo(replace(ONE_BATCH, anneal_from=0.5), Categorical(2), 1, total_updates=4)
+    late = moved_by(agent, experience, 5)
+    assert late[:3] == constant[:3]  # the rate of the third of four updates is still the whole
+    assert 0.0 < late[3] < constant[3]
+    assert late[4] == 0.0
+    whole = moved_by(replace(agent, config=replace(ONE_BATCH, anneal_from=0.0)), experience, 5)
+    assert whole[0] == constant[0]
+    assert whole[1] < constant[1]
+    assert whole[4] == 0.0
+
+
+def test_errors_of_values_do_not_hold_the_policy_back_where_gradients_are_clipped_apart() -> None:
+    """Adam divides a constant scale away, so the scale must fall between two updates."""
+
+    def moved(apart: bool, wrong: float) -> float:
+        agent = Ppo(replace(ONE_BATCH, clip_apart=apart, value_weight=1.0), Categorical(2), 1)
+        state = agent.init(jax.random.key(0))
+        for returns in (SOME, SOME + wrong):
+            before = state
+            experience = Experience(SOME[:, None], jnp.zeros(8, jnp.int32), -jnp.ones(8), SOME, returns[:, None])
+            state, _ = agent.update(state, jax.random.key(1), experience)
+        layers = [each.network.policy.layers[0].weight for each in (before, state)]
+        return float(jnp.abs(layers[1] - layers[0]).sum())
+
+    assert moved(True, 1e4) == pytest.approx(moved(True, 0.0))
+    assert moved(False, 1e4) < 0.9 * moved(False, 0.0)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"epochs": 0}, {"clip": 0.0}, {"entropy": -1.0}, {"gae": 1.5}, {"anneal_from": -0.5}]
+)
 def test_impossible_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))}="):
         PpoConfig(**wrong)  # type: ignore[arg-type]

@@ -29,9 +29,9 @@ class PpoConfig:
     """How the policy learns."""
 
     learning_rate: float = 3e-4
-    """Step size of Adam."""
-    anneal: bool = False
-    """Let the step size fall linearly to 0 over the training."""
+    """Learning rate of Adam."""
+    anneal_from: float = 1.0
+    """Share of the updates after which the learning rate falls linearly, to 0 at the last one; 1 leaves it as it is."""
     epochs: int = 4
     """How often each transition of a rollout is used."""
     minibatch_size: int = 1024
@@ -52,6 +52,8 @@ class PpoConfig:
     """Advantages are divided by no less than this, so that noise is not blown up once nothing is paid."""
     max_gradient_norm: float = 0.5
     """Longer gradients are scaled down to this norm."""
+    clip_apart: bool = False
+    """Scale the gradients of policy and values down apart, so that large errors of values do not stop the policy."""
     hidden: tuple[int, ...] = (128, 128)
     """Widths of the policy's hidden layers, and of the values'."""
     activation: Activation = "tanh"
@@ -69,11 +71,16 @@ class PpoConfig:
         for name in ("value_weight", "entropy", "entropy_gain", "advantage_floor"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must be 0 or more")
-        for name in ("gae", "entropy_target"):
+        for name in ("gae", "entropy_target", "anneal_from"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must lie between 0 and 1")
         if not all(width >= 1 for width in self.hidden):
             raise ValueError(f"hidden={self.hidden} given; all widths must be 1 or more")
+
+    @property
+    def anneals(self) -> bool:
+        """Whether the learning rate falls."""
+        return self.anneal_from < 1.0
 
 
 @pytree()
@@ -146,17 +153,29 @@ class Ppo:
     heads: int = 1
     """Streams of rewards."""
     total_updates: int | None = None
-    """Updates in the whole training; needed only where the step size falls."""
+    """Updates in the whole training; needed only where the learning rate falls."""
 
     def __post_init__(self) -> None:
-        if self.config.anneal and self.total_updates is None:
-            raise ValueError("anneal=True given without total_updates; a falling step size needs to know when it is 0")
+        if self.config.anneals and self.total_updates is None:
+            given = f"anneal_from={self.config.anneal_from} given without total_updates"
+            raise ValueError(f"{given}; a falling learning rate needs to know when it is 0")
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
-        rate = self.config.learning_rate
-        schedule = optax.linear_schedule(rate, 0.0, self.total_updates or 1) if self.config.anneal else rate
-        return optax.chain(optax.clip_by_global_norm(self.config.max_gradient_norm), optax.adam(schedule, eps=1e-5))
+        rate, total = self.config.learning_rate, self.total_updates
+        if self.config.anneals and total is not None:
+            constant = int(self.config.anneal_from * total)
+            return optax.adam(optax.linear_schedule(rate, 0.0, max(1, total - constant), constant), eps=1e-5)
+        return optax.adam(rate, eps=1e-5)
+
+    def _clipped(self, gradient: ActorCritic) -> ActorCritic:
+        """The gradient, no longer than it may be: as a whole, or that of the policy and that of the values apart."""
+        clip = optax.clip_by_global_norm(self.config.max_gradient_norm)
+        if not self.config.clip_apart:
+            whole: ActorCritic = clip.update(gradient, clip.init(gradient))[0]
+            return whole
+        policy, free = clip.update((gradient.policy, gradient.free), optax.EmptyState())[0]
+        return ActorCritic(policy, free, clip.update(gradient.values, optax.EmptyState())[0])
 
     def init(self, key: Key[Array, ""]) -> PpoState:
         """An untrained policy."""
@@ -235,7 +254,8 @@ class Ppo:
         def update(state: PpoState, index: Int[Array, " minibatch"]) -> tuple[PpoState, Metrics]:
             batch: Experience = jax.tree.map(lambda leaf: leaf[index], experience)
             (loss, metrics), gradient = jax.value_and_grad(self.loss, has_aux=True)(state.network, batch)
-            network, optimiser, finite = finite_step(self._optimiser, state.optimiser, state.network, loss, gradient)
+            clipped = self._clipped(gradient)
+            network, optimiser, finite = finite_step(self._optimiser, state.optimiser, state.network, loss, clipped)
             skipped = state.skipped + (~finite).astype(jnp.int32)
             return PpoState(network, optimiser, state.updates + 1, skipped), metrics | {
                 "policy/gradient_norm": tree_norm(gradient)

@@ -38,7 +38,7 @@ Told: TypeAlias = dict[str, list[float]]
 Progress: TypeAlias = Callable[[int, int, Told], None]
 """Called with the iterations done and to be done, and the metrics of the last one."""
 
-STATE_VERSION = 7
+STATE_VERSION = 8
 """Changes when the same settings and seed no longer give the same training."""
 
 _MAY_BE_MISSING = ("episode/", "stage/", "graph/")
@@ -111,7 +111,7 @@ class Training:
         self.loop: Loop[Any] = Loop.of(world, config)
         identity = self.identity(world, config)
         self.folder = RunFolder(folder, identity)
-        self.slots = Slots(self.folder.checkpoints, _identity_of_states(identity, config), keep)
+        self.slots = Slots(self.folder.checkpoints, _identity_of_states(identity), keep)
         self.save_every_s = save_every_s
         self.deadline = deadline or Deadline()
         self.progress = progress
@@ -141,7 +141,10 @@ class Training:
 
     @classmethod
     def extend(cls, folder: Path, steps: int) -> None:
-        """Let a training, finished or not, have more steps: what it comes to is as if it had had them from the start.
+        """Let a training, finished or not, have more steps.
+
+        What it comes to is as if it had had them from the start, but where the learning rate falls: there it goes on
+        with the rate that a training of the new length has at this point.
 
         Args:
             folder: The run folder.
@@ -152,10 +155,6 @@ class Training:
         """
         training = cls.open(folder)
         config, known = training.config, training.config.loop.steps
-        if config.ppo.anneal:
-            raise RunFolderError(
-                f"{folder} has a step size that falls to 0 at its last step; it cannot have more steps"
-            )
         if steps <= known:
             raise RunFolderError(f"{folder} has {known} steps already; --steps {steps} given, which is no more")
         longer = replace(config, loop=replace(config.loop, steps=steps))
@@ -293,11 +292,10 @@ class Training:
         }
 
 
-def _identity_of_states(identity: Mapping[str, object], config: TrainingConfig) -> dict[str, object]:
-    """Everything that decides what a state is: how many steps follow only where step sizes depend on it."""
+def _identity_of_states(identity: Mapping[str, object]) -> dict[str, object]:
+    """Everything that decides what a state is: how many steps follow does not."""
     whole: Any = plain(identity)
-    if not config.ppo.anneal:
-        del whole["training"]["loop"]["steps"]
+    del whole["training"]["loop"]["steps"]
     return dict(whole)
 
 
