@@ -5,8 +5,8 @@ Columns are worlds, rows are bonuses; ten agents in each cell, with seeds that n
 with a copy of the folder. Rows that read dynamics models need a GPU; the others take minutes a cell on two CPU cores.
 
     python benchmarks/exploration_map.py --out runs/map --jobs 10                       # all of it, on a GPU
-    python benchmarks/exploration_map.py --rows change-count none rnd --out runs/map    # without dynamics models
-    python benchmarks/exploration_map.py --columns "hard chain" --rows change-count --out runs/map
+    python benchmarks/exploration_map.py --rows influence-count none rnd --out runs/map    # without dynamics models
+    python benchmarks/exploration_map.py --columns "hard chain" --rows influence-count --out runs/map
 """
 
 import sys
@@ -30,9 +30,10 @@ COLUMNS = {
     "3 intricate": f"{_SIX} --noisy 0 --intricate 3",
     "2 noisy, 3 intricate": f"{_SIX} --noisy 2 --intricate 3",
     "continuous, 2 noisy, 3 intricate": f"{_SIX} --noisy 2 --intricate 3 --continuous",
+    "restless, 2 noisy, 3 intricate": f"{_SIX} --noisy 2 --intricate 3 --restless 8",
     "hard chain": (
         "chain --depth 8 --levels 3 --inert 2 --noisy 4 --intricate 4 --intricate-variables 4 --max-steps 60"
-        " --steps 10240000"
+        " --steps 6144000"
     ),
     "thawing, primitives": "thawing --profile primitives --max-steps 100 --steps 2560000",
     "carwash, primitives": "carwash --profile primitives --max-steps 300 --steps 5120000",
@@ -44,13 +45,15 @@ COLUMNS = {
 
 _HALF = "--bonus.ensemble.train.precision bfloat16"
 ROWS = {
-    "change-count": "--bonus change-count --bonus.no-models",
+    "influence-count": "--bonus influence-count --bonus.no-models",
+    "change-count": "--bonus change-count",
     "elden": f"--bonus elden --bonus.gate.kind none {_HALF}",
     "elden, surprise gate": f"--bonus elden {_HALF}",
     "curiosity, surprise gate": f"--bonus curiosity --bonus.gate.kind surprise {_HALF}",
     "curiosity, change gate": f"--bonus curiosity --bonus.gate.kind change {_HALF}",
     "change-surprise": "--bonus change-surprise --bonus.change.once",
     "dependency-surprise": f"--bonus dependency-surprise {_HALF}",
+    "edge-count": f"--bonus edge-count {_HALF}",
     "curiosity": f"--bonus curiosity {_HALF}",
     "disagreement": f"--bonus disagreement {_HALF}",
     "cai": f"--bonus cai {_HALF}",
@@ -60,7 +63,7 @@ ROWS = {
     "noveld": "--bonus noveld",
     "none": "--bonus none",
 }
-"""The bonuses. Models beside change-count do not change what it pays, and are left out to save time."""
+"""The bonuses. Models beside influence-count do not change what it pays, and are left out to save time."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Args:
     """Worlds by their names here."""
     rows: tuple[str, ...] = tuple(ROWS)
     """Bonuses by their names here."""
-    chain_steps: int = 2_560_000
+    chain_steps: int = 2_048_000
     """Steps of each agent in the chains of six links."""
     seeds: int = 10
     """Agents in each cell."""

@@ -28,12 +28,13 @@ from elden.bonuses import (
     beliefs,
     make_bonus,
 )
-from elden.bonuses.changes import ChangeConfig, CountConfig
+from elden.bonuses.changes import ChangeConfig
 from elden.bonuses.composite import Composite, CompositeState
 from elden.bonuses.counts import places
 from elden.bonuses.dependency import DependencyConfig
 from elden.bonuses.elden import Dependencies, other_edges
 from elden.bonuses.ensemble import Ensemble, chunked
+from elden.bonuses.influence import CountConfig
 from elden.bonuses.model_based import Gate, ModelBonus, ModelState
 from elden.bonuses.payment import pay
 from elden.bonuses.reading import MajorityReader

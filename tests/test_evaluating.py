@@ -319,7 +319,7 @@ def test_graphs_that_are_full_or_empty_are_named(
         ("curiosity-critic", "gradient", "gradient"),
         ("dependency-surprise", "pcmi", "pcmi"),
         ("edge-count", "gradient", "gradient"),
-        ("change-count", "gradient", None),
+        ("influence-count", "gradient", None),
         ("composite", "gradient", "gradient"),
     ],
 )

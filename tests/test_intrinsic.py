@@ -96,7 +96,7 @@ def test_rewards_are_those_of_the_bonus_itself() -> None:
 
 
 def test_models_beside_a_bonus_are_read_at_an_automatic_threshold() -> None:
-    face = IntrinsicReward(FACTORS, 3, "change-count", replace(SMALL, models=True), num_envs=2)
+    face = IntrinsicReward(FACTORS, 3, "influence-count", replace(SMALL, models=True), num_envs=2)
     done = np.zeros((4, 2), bool)
     face.update(*steps(), done)
     reader, state = face._reader()

@@ -22,11 +22,13 @@ from elden.agents.ppo import ActorCritic, Experience, Ppo, PpoConfig
 from elden.bonuses import AnyBonus, BonusConfig, EnsembleConfig, FitConfig, GateConfig, Space, Steps, make_bonus
 from elden.bonuses.base import Metrics
 from elden.bonuses.beside import Beside, BesideState
-from elden.bonuses.changes import ChangeConfig, ChangeCount, CountConfig, CountState, Spread, changed
+from elden.bonuses.changes import ChangeConfig, Spread, changed
 from elden.bonuses.counts import StateCount, places
 from elden.bonuses.dependency import DependencyConfig, DependencyState, DependencySurprise, EdgeCount, EdgeCountState
 from elden.bonuses.e3b import E3b
 from elden.bonuses.fitted import Fitted
+from elden.bonuses.habits import Habits
+from elden.bonuses.influence import ChangeCount, CountConfig, CountState, InfluenceCount
 from elden.bonuses.model_based import Gate, ModelBonus, ModelState
 from elden.bonuses.noveld import NovelD
 from elden.bonuses.payment import Episodes, forget_episodes
@@ -194,7 +196,7 @@ def test_noise_is_worth_little_to_counts_beside_something_new() -> None:
 # What everyone takes to be impossible.
 
 
-@pytest.mark.parametrize("name", ["change-surprise", "change-count"])
+@pytest.mark.parametrize("name", ["change-surprise", "change-count", "influence-count"])
 def test_a_change_that_every_member_takes_to_be_impossible_is_paid_at_once(name: str) -> None:
     bonus = make_bonus(name, SPACE, TINY)
     lessons = (play(*each) for each in QUIET)
@@ -723,3 +725,98 @@ def test_the_gate_about_changes_measures_moves_by_typical_ones(unit: float) -> N
     measures = (jnp.full((1, 1), 0.1 * unit), jnp.full((1, 1), unit))  # what predictions are off by, a typical move
     # As foreseen; moved, and should not have; did not, and should have; moved farther than foreseen.
     assert opened("change", layout, outputs, *steps, *measures) == [[False], [True], [True], [False]]
+
+
+# Habits.
+
+TICKING = Space(
+    Factors(
+        (
+            Entity("clock", (Variable("hand", Discrete(4)),)),
+            Entity("counter", (Variable("count", Discrete(60)),)),
+            Entity("battery", (Variable("charge", Continuous(1, 0.0, 1.0)),)),
+            Entity("lamp", (Variable("on", Discrete(2)),)),
+        )
+    ),
+    Discrete(2),
+)
+"""A clock goes on by one, a counter counts down and starts again, a battery drains, a lamp rests."""
+
+
+def tick(rows: np.ndarray) -> np.ndarray:
+    """What they do by themselves."""
+    clock, counter, battery, lamp = rows.T
+    return np.stack([(clock + 1) % 4, (counter - 1) % 60, np.maximum(battery - 0.01, 0.0), lamp], axis=-1)
+
+
+def ticking(seed: int, length: int = 400) -> Steps:
+    """Steps in which nothing happens to them, from states all over."""
+    rng = np.random.default_rng(seed)
+    rows = np.stack([rng.integers(n, size=length) for n in (4, 60, 1, 2)], axis=-1).astype(np.float32)
+    rows[:, 2] = rng.uniform(0.1, 1.0, length)
+    return steps_of(rows, tick(rows), [i % 4 == 3 for i in range(length)])
+
+
+def happening(**now: float) -> Steps:
+    """One step from the middle of their ranges, in which some end elsewhere than by themselves."""
+    row = np.array([[1.0, 30.0, 0.5, 0.0]], np.float32)
+    after = tick(row)
+    for name, value in now.items():
+        after[0, ["clock", "counter", "battery", "lamp"].index(name)] = value
+    return steps_of(row, after, [False])
+
+
+@pytest.mark.parametrize(
+    ("now", "worth"),
+    [
+        ({}, 0.0),
+        ({"clock": 1}, 1.0),  # it stops
+        ({"clock": 3}, 1.0),  # it jumps
+        ({"counter": 30}, 1.0),
+        ({"counter": 31}, 1.0),
+        ({"battery": 0.5}, 1.0),  # held
+        ({"battery": 1.0}, 1.0),  # charged
+        ({"battery": 0.4}, 0.0),  # faster, but still draining
+        ({"lamp": 1}, 1.0),
+        ({"lamp": 1, "clock": 1}, 2.0),
+    ],
+)
+def test_what_goes_its_own_way_is_no_event_and_what_is_kept_from_it_is(now: dict[str, float], worth: float) -> None:
+    bonus = InfluenceCount(TICKING)
+    state = bonus.init(jax.random.key(0), 1)
+    for seed in range(2):
+        state, _ = compiled(bonus)[2](state, jax.random.key(0), ticking(seed))
+    assert np.asarray(state.counts)[[0, 2, 3]].tolist() == [0, 0, 0]
+    known = replace(state, counts=jnp.zeros(4, jnp.int32))
+    assert float(pays(bonus, known, happening(**now))[0, 0]) == pytest.approx(worth / 4)
+
+
+def test_the_control_takes_every_tick_for_an_event() -> None:
+    bonus = ChangeCount(TICKING)
+    state, _ = compiled(bonus)[2](bonus.init(jax.random.key(0), 1), jax.random.key(0), ticking(0))
+    assert state.counts.tolist() == [100, 100, 100, 0]
+    assert float(pays(bonus, state, happening())[0, 0]) == pytest.approx(3 / 4 * 101**-0.5)
+    assert float(pays(bonus, state, happening(clock=1))[0, 0]) == pytest.approx(2 / 4 * 101**-0.5)
+
+
+def test_before_anything_is_seen_habits_are_to_stay() -> None:
+    rng = np.random.default_rng(0)
+    before, after = (np.stack([rng.integers(n, size=50) for n in (4, 60, 3, 2)], -1).astype(np.float32) for _ in "ab")
+    spread = Spread.init(4).see(jnp.asarray(before))
+    broken = Habits.init(TICKING.factors).broken(TICKING.factors, spread, jnp.asarray(before), jnp.asarray(after))
+    expected = changed(TICKING.factors, jnp.asarray(before), jnp.asarray(after), spread)
+    assert bool(expected.any(0).all())
+    np.testing.assert_array_equal(broken, expected)
+
+
+def test_the_more_frequent_move_is_the_habit() -> None:
+    """A lamp that is on flickers; off, it rests."""
+    flips = [(1, 0)] * 5 + [(1, 1)] * 3 + [(0, 0)] * 5 + [(0, 1)] * 3
+    rows = np.zeros((2, len(flips), 4), np.float32)
+    rows[:, :, 3] = np.array(flips).T
+    spread = Spread.init(4).see(jnp.asarray(rows[0]))
+    habits = Habits.init(TICKING.factors).see(TICKING.factors, spread, jnp.asarray(rows[0]), jnp.asarray(rows[1]))
+    lamp = habits.broken(TICKING.factors, spread, jnp.asarray(rows[0]), jnp.asarray(rows[1]))[:, 3]
+    assert lamp.tolist() == [before == after for before, after in flips[:8]] + [
+        before != after for before, after in flips[8:]
+    ]

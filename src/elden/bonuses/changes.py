@@ -1,4 +1,4 @@
-"""Whether things change: what counts as a change, and bonuses that ask for nothing else.
+"""Whether things change: what counts as a change, and a bonus that predicts nothing else.
 
 A discrete variable has changed where its value differs after the step. A continuous one has where it moved by more than
 a thousandth of the standard deviation that it has shown so far.
@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, Num
+from jaxtyping import Array, Bool, Float, Key, Num
 
 from elden.bonuses.base import Metrics, Space, Steps
 from elden.bonuses.payment import Episodes
@@ -47,6 +47,12 @@ class Spread:
         return jnp.sqrt(self.squares / jnp.maximum(self.count, 1.0))
 
 
+def stillness(factors: Factors, spread: Spread) -> Float[Array, "*run width"]:
+    """How far each component may move and still count as staying where it is."""
+    continuous = np.concatenate([np.full(v.kind.size, not isinstance(v.kind, Discrete)) for v in factors.variables])
+    return jnp.where(continuous, STILL * spread.deviation, 0.0)
+
+
 def changed(
     factors: Factors,
     obs: Num[Array, "*batch width"],
@@ -55,9 +61,7 @@ def changed(
     granularity: Granularity = "variable",
 ) -> Bool[Array, "*batch bit"]:
     """Whether each variable, or any variable of each entity, changed."""
-    continuous = np.concatenate([np.full(v.kind.size, not isinstance(v.kind, Discrete)) for v in factors.variables])
-    allowed = jnp.where(continuous, STILL * spread.deviation, 0.0)
-    moved = jnp.abs(next_obs.astype(jnp.float32) - obs.astype(jnp.float32)) > allowed
+    moved = jnp.abs(next_obs.astype(jnp.float32) - obs.astype(jnp.float32)) > stillness(factors, spread)
     groups = [moved[..., factors.flat_slice(i)].any(-1) for i in range(factors.num_variables)]
     if granularity == "entity":
         groups = [jnp.stack(groups[part], axis=-1).any(-1) for part in factors.entity_slices]
@@ -131,70 +135,3 @@ class ChangeSurprise:
         bits = self._changed(state, steps)
         whether, metrics = self.networks.update(state.whether, key, steps.transitions(), bits)
         return replace(state, whether=whether), metrics
-
-
-@dataclass(frozen=True)
-class CountConfig:
-    """How changes are counted."""
-
-    power: float = 0.5
-    """A change that was seen in N episodes is worth N to the minus this."""
-    by_entity: bool = True
-    """Whether only the rarest change of each entity counts."""
-
-
-@pytree()
-@dataclass(frozen=True)
-class CountState:
-    """In how many episodes each variable has changed.
-
-    Attributes:
-        counts: Episodes in which each variable changed.
-        spread: What continuous variables vary by.
-        paid: Changes that were paid for in the episodes under way.
-        counted: Changes that were counted in them.
-    """
-
-    counts: Int[Array, "*run variable"]
-    spread: Spread
-    paid: Episodes
-    counted: Episodes
-
-
-@dataclass(frozen=True)
-class ChangeCount:
-    """Mean over entities of the rarest of their changes, `max_j c_j N_j^-1/2`, each variable once in an episode.
-
-    N_j counts the episodes in which variable j has changed.
-    """
-
-    name: ClassVar[str] = "change-count"
-
-    space: Space
-    config: CountConfig = field(default_factory=CountConfig)
-
-    def init(self, key: Key[Array, ""], num_envs: int) -> CountState:
-        """Nothing counted."""
-        factors = self.space.factors
-        nothing = Episodes.init(num_envs, factors.num_variables)
-        return CountState(jnp.zeros(factors.num_variables, jnp.int32), Spread.init(factors.width), nothing, nothing)
-
-    def _changed(self, state: CountState, steps: Steps) -> Bool[Array, "time env variable"]:
-        return changed(self.space.factors, steps.obs, steps.next_obs, state.spread)
-
-    def reward(self, state: CountState, steps: Steps) -> tuple[CountState, Float[Array, "time env"], Metrics]:
-        """Rare changes are worth more."""
-        paid, first = state.paid.first(self._changed(state, steps), steps.done)
-        worth = jnp.where(first, (state.counts.astype(jnp.float32) + 1.0) ** -self.config.power, 0.0)
-        if self.config.by_entity:
-            parts = [jnp.max(worth[..., part], axis=-1) for part in self.space.factors.entity_slices]
-            worth = jnp.stack(parts, axis=-1)
-        rewards = jnp.mean(worth, axis=-1)
-        return replace(state, paid=paid), rewards, {"bonus/mean": jnp.mean(rewards)}
-
-    def update(self, state: CountState, key: Key[Array, ""], steps: Steps) -> tuple[CountState, Metrics]:
-        """Count the episodes in which each variable changed."""
-        state = replace(state, spread=state.spread.see(steps.obs))
-        counted, first = state.counted.first(self._changed(state, steps), steps.done)
-        counts = state.counts + jnp.sum(first, axis=(0, 1), dtype=jnp.int32)
-        return replace(state, counts=counts, counted=counted), {}

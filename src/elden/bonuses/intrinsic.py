@@ -68,7 +68,7 @@ class IntrinsicReward:
         self,
         observations: Factors | AnySpace,
         actions: Kind | AnySpace | int,
-        name: str = "change-count",
+        name: str = "influence-count",
         config: BonusConfig | None = None,
         *,
         num_envs: int = 1,
@@ -102,7 +102,7 @@ class IntrinsicReward:
 
     @classmethod
     def for_env(
-        cls, env: AnyEnv, name: str = "change-count", config: BonusConfig | None = None, *, seed: int = 0
+        cls, env: AnyEnv, name: str = "influence-count", config: BonusConfig | None = None, *, seed: int = 0
     ) -> "IntrinsicReward":
         """The bonus for a Gymnasium environment or a vector of them, with the names that it has for its variables."""
         if isinstance(env, gymnasium.vector.VectorEnv):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from elden.bonuses.base import AnyBonus, Space
 from elden.bonuses.beside import Beside
 from elden.bonuses.cai import ActionInfluence
-from elden.bonuses.changes import ChangeConfig, ChangeCount, ChangeSurprise, CountConfig
+from elden.bonuses.changes import ChangeConfig, ChangeSurprise
 from elden.bonuses.cig import InformationGain
 from elden.bonuses.composite import Composite, Mode
 from elden.bonuses.counts import GraphCount, StateCount
@@ -20,6 +20,7 @@ from elden.bonuses.elden import Consensus, Dependencies
 from elden.bonuses.ensemble import EnsembleConfig
 from elden.bonuses.fitted import FitConfig
 from elden.bonuses.icm import Icm
+from elden.bonuses.influence import ChangeCount, CountConfig, InfluenceCount
 from elden.bonuses.model_based import GateConfig, ModelBonus, Signal
 from elden.bonuses.nothing import Nothing
 from elden.bonuses.noveld import NovelD
@@ -41,7 +42,7 @@ class BonusConfig:
     change: ChangeConfig = field(default_factory=ChangeConfig)
     """The questions and networks of change-surprise."""
     count: CountConfig = field(default_factory=CountConfig)
-    """How change-count counts."""
+    """How influence-count and change-count count."""
     dependency: DependencyConfig = field(default_factory=DependencyConfig)
     """The networks of dependency-surprise, and how it and edge-count read graphs."""
     gate: GateConfig = field(default_factory=GateConfig)
@@ -161,6 +162,7 @@ BONUSES: dict[str, Entry] = {
     "change-surprise": Entry(
         lambda space, config: ChangeSurprise(space, config.change), ("change",), lambda config: config.change.once
     ),
+    "influence-count": Entry(lambda space, config: InfluenceCount(space, config.count), ("count",), _always),
     "change-count": Entry(lambda space, config: ChangeCount(space, config.count), ("count",), _always),
     "dependency-surprise": Entry(
         _dependency, ("dependency", "ensemble", *_EDGES), lambda config: config.dependency.once

@@ -87,7 +87,9 @@ class Evaluate:
     def run(self, command_line: str) -> None:
         """Play, and say what came of it."""
         if self.folder == Path():
-            raise UsageError("elden evaluate needs the folder of a run, such as runs/train/thawing-change-count-plus")
+            raise UsageError(
+                "elden evaluate needs the folder of a run, such as runs/train/thawing-influence-count-plus"
+            )
         with refusals(self.folder):
             training = Training.open(self.folder)
         config = EvaluationConfig(self.episodes, self.greedy, self.seed, self.automatic_threshold, self.graph_episodes)

@@ -197,7 +197,7 @@ class Resume(TrainOptions):
     def run(self, command_line: str) -> None:
         """Train to the end."""
         if self.folder == Path():
-            raise UsageError("elden resume needs the folder of a run, such as runs/train/carwash-change-count-plus")
+            raise UsageError("elden resume needs the folder of a run, such as runs/train/carwash-influence-count-plus")
         with refusals(self.folder):
             if self.steps is not None:
                 Training.extend(self.folder, self.steps)

@@ -13,7 +13,7 @@ TrainingPreset: TypeAlias = Literal["paper", "plus"]
 
 _ROLLOUTS = {"thawing": 60, "carwash": 600, "kitchen": 100}  # the paper's "n steps"; it has none for minecraft
 
-DEFAULT_BONUS = {"paper": "elden", "plus": "change-count"}
+DEFAULT_BONUS = {"paper": "elden", "plus": "influence-count"}
 """What each preset pays for where nothing else is asked for."""
 
 _PLAIN = ("disagreement", "curiosity", "cai", "cig", "curiosity-critic")
@@ -29,8 +29,8 @@ def training_preset(name: str, world: str, bonus: str | None = None) -> Training
     Args:
         name: Which preset.
         world: Name of the world.
-        bonus: Name of the bonus; without one `paper` has `elden`, and `plus` has `change-count`. The same agent serves
-            all of them, and the same ensemble all that read one; the gate is ELDEN's alone.
+        bonus: Name of the bonus; without one `paper` has `elden`, and `plus` has `influence-count`. The same agent
+            serves all of them, and the same ensemble all that read one; the gate is ELDEN's alone.
 
     Raises:
         ValueError: There is no such preset or bonus.
@@ -42,7 +42,7 @@ def training_preset(name: str, world: str, bonus: str | None = None) -> Training
     config = replace(presets[name](world), bonus_name=bonus)
     if bonus in _PLAIN:
         config = replace(config, bonus=replace(config.bonus, gate=GateConfig("none")))
-    if name == "plus" and bonus == "change-count":
+    if name == "plus" and bonus == DEFAULT_BONUS["plus"]:
         config = replace(config, bonus=_with_models(config.bonus, world))
     return config
 
@@ -91,7 +91,7 @@ def _plus(world: str) -> TrainingConfig:
         gate=GateConfig("surprise"),
         automatic_threshold=True,
     )
-    ppo = PpoConfig(learning_rate=1e-3, minibatch_size=1600, entropy_target=0.3)
+    ppo = PpoConfig(learning_rate=1e-3, anneal_from=0.5, minibatch_size=1600, entropy_target=0.3, clip_apart=True)
     steps = {"minecraft": 2_048_000, "kitchen": 1_280_000}
     loop = LoopConfig(steps=steps.get(world, LoopConfig.steps))
     if world == "kitchen":  # nothing to mix where values are continuous; what is rarely seen is learnt from more often

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PANELS_ACROSS = 5
 """So many worlds stand in one row of panels; more are spread over rows of four."""
 _TITLE_LETTERS = 44
-_ALWAYS = ("change-count", "none", "elden", "disagreement", "curiosity", "cai")
+_ALWAYS = ("influence-count", "none", "elden", "disagreement", "curiosity", "cai")
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 3)))
 
 

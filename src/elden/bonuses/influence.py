@@ -1,0 +1,97 @@
+"""Whether anything was influenced: bonuses that count the events in which a variable did not go its own way."""
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from elden.bonuses.base import Metrics, Space, Steps
+from elden.bonuses.changes import Spread
+from elden.bonuses.habits import Habits
+from elden.bonuses.payment import Episodes
+from elden.pytree import pytree
+
+
+@dataclass(frozen=True)
+class CountConfig:
+    """How events are counted."""
+
+    power: float = 0.5
+    """An event of a variable that had one in N episodes is worth N + 1 to the minus this."""
+    by_entity: bool = True
+    """Whether only the rarest event of each entity counts."""
+
+
+@pytree()
+@dataclass(frozen=True)
+class CountState:
+    """In how many episodes each variable has had an event.
+
+    Attributes:
+        counts: Episodes in which each variable had one.
+        spread: What continuous variables vary by.
+        habits: What variables do by themselves.
+        paid: Events that were paid for in the episodes under way.
+        counted: Events that were counted in them.
+    """
+
+    counts: Int[Array, "*run variable"]
+    spread: Spread
+    habits: Habits
+    paid: Episodes
+    counted: Episodes
+
+
+@dataclass(frozen=True)
+class InfluenceCount:
+    """Mean over entities of their rarest event, `max_j e_j (N_j + 1)^-1/2`, each variable once in an episode.
+
+    A variable has an event, e_j = 1, where it moves as it mostly does not: something else, an action or another entity,
+    may be why. A lamp that comes on is an event, a clock that goes on is none, one that stops is. N_j counts the
+    episodes in which variable j has had one.
+    """
+
+    name: ClassVar[str] = "influence-count"
+    learns_habits: ClassVar[bool] = True
+
+    space: Space
+    config: CountConfig = field(default_factory=CountConfig)
+
+    def init(self, key: Key[Array, ""], num_envs: int) -> CountState:
+        """Nothing counted."""
+        factors = self.space.factors
+        nothing = Episodes.init(num_envs, factors.num_variables)
+        counts = jnp.zeros(factors.num_variables, jnp.int32)
+        return CountState(counts, Spread.init(factors.width), Habits.init(factors), nothing, nothing)
+
+    def _events(self, state: CountState, steps: Steps) -> Bool[Array, "time env variable"]:
+        return state.habits.broken(self.space.factors, state.spread, steps.obs, steps.next_obs)
+
+    def reward(self, state: CountState, steps: Steps) -> tuple[CountState, Float[Array, "time env"], Metrics]:
+        """Rare events are worth more."""
+        paid, first = state.paid.first(self._events(state, steps), steps.done)
+        worth = jnp.where(first, (state.counts.astype(jnp.float32) + 1.0) ** -self.config.power, 0.0)
+        if self.config.by_entity:
+            parts = [jnp.max(worth[..., part], axis=-1) for part in self.space.factors.entity_slices]
+            worth = jnp.stack(parts, axis=-1)
+        rewards = jnp.mean(worth, axis=-1)
+        return replace(state, paid=paid), rewards, {"bonus/mean": jnp.mean(rewards)}
+
+    def update(self, state: CountState, key: Key[Array, ""], steps: Steps) -> tuple[CountState, Metrics]:
+        """Learn habits, then count the episodes in which each variable broke its own."""
+        state = replace(state, spread=state.spread.see(steps.obs))
+        if self.learns_habits:
+            habits = state.habits.see(self.space.factors, state.spread, steps.obs, steps.next_obs)
+            state = replace(state, habits=habits)
+        counted, first = state.counted.first(self._events(state, steps), steps.done)
+        counts = state.counts + jnp.sum(first, axis=(0, 1), dtype=jnp.int32)
+        return replace(state, counts=counts, counted=counted), {}
+
+
+@dataclass(frozen=True)
+class ChangeCount(InfluenceCount):
+    """The same where everything is taken to stay as it is, so that every change is an event: a control."""
+
+    name: ClassVar[str] = "change-count"
+    learns_habits: ClassVar[bool] = False
