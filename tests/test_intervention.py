@@ -233,7 +233,7 @@ def plain_distance(layout: Layout, child: int, one: np.ndarray, other: np.ndarra
         if isinstance(variable.kind, Discrete):
             found.append(float(np.abs(special.softmax(p) - special.softmax(q)).sum() / 2))
         else:
-            found.append(normals_apart(float(np.linalg.norm(p - q)), plain_step(layout, seen, index) / 4))
+            found.append(normals_apart(float(np.linalg.norm(p - q)), plain_step(layout, seen, index) / 16))
     return max(found)
 
 
@@ -315,7 +315,7 @@ def test_continuous_predictions_are_apart_as_far_as_normal_distributions(differe
     layout = Layout(Factors((Entity("ball", (Variable("x", Continuous(1)),)),)), ACTION, NetworkConfig())
     one = jnp.zeros((1, 1, 1, 1))
     inputs, still = jnp.zeros((layout.num_inputs, layout.input_entries, 1)), jnp.zeros((1, 1))
-    reference = Reference(inputs, still, jnp.full((1, 1), 4 * spread))
+    reference = Reference(inputs, still, jnp.full((1, 1), 16 * spread))
     got = total_variation(layout, one, one + difference, reference)
 
     def gap(x: float) -> float:

@@ -231,7 +231,7 @@ def page_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("page_module")
 def test_the_environment_of_the_page_is_one_that_can_be_trained_on() -> None:
     world = HostWorld.look(HostConfig("my_envs:Lamp-v0", ("size=3",)))
-    assert world.factors.variable_names == ("walker.x", "switch.x", "lamp.on")
+    assert world.factors.variable_names == ("walker.x", "switch.x", "lamp.on", "door.open", "battery.charge")
     with Hosts(world, 2) as hosts:  # in processes, which must find the module too
         hosts.reset(range(2))
         taken = [hosts.step(np.full(2, i % 3, np.int32)) for i in range(25)]

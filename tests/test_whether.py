@@ -776,7 +776,8 @@ def happening(**now: float) -> Steps:
         ({"counter": 31}, 1.0),
         ({"battery": 0.5}, 1.0),  # held
         ({"battery": 1.0}, 1.0),  # charged
-        ({"battery": 0.4}, 0.0),  # faster, but still draining
+        ({"battery": 0.4}, 1.0),  # drained ten times as fast
+        ({"battery": 0.489}, 0.0),  # a tenth faster
         ({"lamp": 1}, 1.0),
         ({"lamp": 1, "clock": 1}, 2.0),
     ],
@@ -803,20 +804,39 @@ def test_before_anything_is_seen_habits_are_to_stay() -> None:
     rng = np.random.default_rng(0)
     before, after = (np.stack([rng.integers(n, size=50) for n in (4, 60, 3, 2)], -1).astype(np.float32) for _ in "ab")
     spread = Spread.init(4).see(jnp.asarray(before))
-    broken = Habits.init(TICKING.factors).broken(TICKING.factors, spread, jnp.asarray(before), jnp.asarray(after))
+    habits = Habits.init(TICKING.factors)
+    broken = habits.broken(TICKING.factors, spread, jnp.asarray(before), jnp.asarray(after), 1.0)
     expected = changed(TICKING.factors, jnp.asarray(before), jnp.asarray(after), spread)
     assert bool(expected.any(0).all())
     np.testing.assert_array_equal(broken, expected)
 
 
-def test_the_more_frequent_move_is_the_habit() -> None:
-    """A lamp that is on flickers; off, it rests."""
-    flips = [(1, 0)] * 5 + [(1, 1)] * 3 + [(0, 0)] * 5 + [(0, 1)] * 3
+def against_habit(habits: Habits, rows: np.ndarray, after: np.ndarray, spread: Spread) -> list[list[bool]]:
+    """Which of the lamp and the battery break their habits, row by row."""
+    broken = habits.broken(TICKING.factors, spread, jnp.asarray(rows), jnp.asarray(after), 1.0)
+    return np.asarray(broken)[:, [3, 2]].T.tolist()
+
+
+def test_only_what_is_rarer_than_known_randomness_breaks_a_habit() -> None:
+    """A lamp that is on flickers; off, it rests, but for 3 of 100 times."""
+    flips = [(1, 0)] * 50 + [(1, 1)] * 30 + [(0, 0)] * 97 + [(0, 1)] * 3
     rows = np.zeros((2, len(flips), 4), np.float32)
     rows[:, :, 3] = np.array(flips).T
     spread = Spread.init(4).see(jnp.asarray(rows[0]))
     habits = Habits.init(TICKING.factors).see(TICKING.factors, spread, jnp.asarray(rows[0]), jnp.asarray(rows[1]))
-    lamp = habits.broken(TICKING.factors, spread, jnp.asarray(rows[0]), jnp.asarray(rows[1]))[:, 3]
-    assert lamp.tolist() == [before == after for before, after in flips[:8]] + [
-        before != after for before, after in flips[8:]
-    ]
+    assert against_habit(habits, *rows, spread)[0] == [False] * 177 + [True] * 3
+    p = np.array([98, 3]) / 101  # the 1 that is there before anything is seen included
+    expected = -np.log(p[1]) + float(np.sum(p * np.log(p)))
+    assert float(habits.excess[3, 0, 1]) == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_trembling_variable_has_an_event_where_it_jumps() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.zeros((2, 4000, 4), np.float32)
+    rows[:, :, 2] = rng.choice([0.2, 0.8], 4000) + rng.normal(0, 0.01, (2, 4000))
+    spread = Spread.init(4).see(jnp.asarray(rows[0]))
+    habits = Habits.init(TICKING.factors).see(TICKING.factors, spread, jnp.asarray(rows[0]), jnp.asarray(rows[1]))
+    assert np.mean(against_habit(habits, *rows, spread)[1]) < 0.2
+    jumps = rows[:, :100].copy()
+    jumps[1, :, 2] = 1.0 - jumps[0, :, 2]
+    assert all(against_habit(habits, *jumps, spread)[1])

@@ -1,26 +1,31 @@
-"""What variables do by themselves, as a table: which move mostly follows which value, whatever else is going on.
+"""What variables do by themselves, as a table: which moves follow which value, whatever else is going on.
 
-A lamp stays as it is, a clock goes on by one, noise does anything. What a variable does against its habit is what
-something else, an action or another entity, may have caused. The table is the coarsest model of a variable from its own
-past alone, so this is the question of the local graph, *does it depend on anything but itself here*, asked without
-asking on what.
+A lamp stays as it is, a clock goes on by one, noise does anything. A move that is far less likely than the moves from
+that value mostly are is one that something else, an action or another entity, may have caused. The table is the
+coarsest model of a variable from its own past alone, so this is the question of the local graph, *does it depend on
+anything but itself here*, asked without asking on what.
 """
 
 from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, Num
+from jaxtyping import Array, Bool, Float, Int, Num
 
 from elden.bonuses.changes import Spread, stillness
 from elden.factors import Discrete, Factors
+from elden.graphs.base import STILL
 from elden.pytree import pytree
 
 _PLACES = 32
-"""Values that are told apart. A discrete variable of more, and a continuous one, have parts of their range instead."""
+"""Values kept apart. A discrete variable with more, and a continuous one, have parts of their range instead."""
 _WIDTHS = 2
 """The range of a variable reaches so many standard deviations to both sides of its mean."""
-_STAYS, _FALLS, _RISES = 0, 1, 2
+_STAYS = 0
+_SIZES = (_PLACES - 1) // 2
+"""Moves up, and moves down, of different sizes: each is up to twice as long as the one before it."""
+_UNSEEN = 1e-3
+"""How often a move that was never seen is taken to have been."""
 
 
 @pytree()
@@ -28,7 +33,8 @@ _STAYS, _FALLS, _RISES = 0, 1, 2
 class Habits:
     """How often each move has followed each value, of every component of a flat state.
 
-    The move of a discrete variable of few values is its next value; that of any other is to stay, to fall or to rise.
+    The move of a discrete variable of few values is its next value; that of any other is to stay, or its direction and
+    its size.
     """
 
     counts: Int[Array, "*run component value move"]
@@ -49,13 +55,25 @@ class Habits:
         return Habits(self.counts.at[jnp.arange(factors.width, dtype=jnp.int32), value, move].add(1))
 
     def broken(
-        self, factors: Factors, spread: Spread, obs: Num[Array, "*batch width"], next_obs: Num[Array, "*batch width"]
+        self,
+        factors: Factors,
+        spread: Spread,
+        obs: Num[Array, "*batch width"],
+        next_obs: Num[Array, "*batch width"],
+        excess: float,
     ) -> Bool[Array, "*batch variable"]:
-        """Whether any component of each variable moved as it mostly does not."""
+        """Whether any component of each variable moved in a way that surprises by so many nats more than expected."""
         value, move = _moves(factors, spread, obs, next_obs)
-        usual = jnp.argmax(self.counts, axis=-1).astype(jnp.int32)
-        against = move != usual[jnp.arange(factors.width, dtype=jnp.int32), value]
+        against = self.excess[jnp.arange(factors.width, dtype=jnp.int32), value, move] > excess
         return jnp.stack([against[..., factors.flat_slice(i)].any(-1) for i in range(factors.num_variables)], axis=-1)
+
+    @property
+    def excess(self) -> Float[Array, "*run component value move"]:
+        """`-log P(move | value) - H(P)` in nats: 0 on average for what is random, however large its entropy."""
+        total = jnp.sum(self.counts, axis=-1, keepdims=True, dtype=jnp.float32)
+        p = jnp.maximum(self.counts.astype(jnp.float32), _UNSEEN) / total
+        surprise = -jnp.log(p)
+        return surprise - jnp.sum(jnp.where(self.counts > 0, p * surprise, 0.0), axis=-1, keepdims=True)
 
 
 def _moves(
@@ -64,9 +82,12 @@ def _moves(
     """Where each component was and how it moved, as places in the table."""
     listed, before, after = _listed(factors), obs.astype(jnp.float32), next_obs.astype(jnp.float32)
     apart, reach = after - before, _WIDTHS * spread.deviation
-    way = jnp.where(jnp.abs(apart) <= stillness(factors, spread), _STAYS, jnp.where(apart < 0, _FALLS, _RISES))
     share = (before - spread.mean + reach) / jnp.where(reach > 0, 2 * reach, 1.0)
     part = jnp.clip(jnp.floor(share * _PLACES), 0, _PLACES - 1)
+    least = STILL * jnp.where(spread.deviation > 0, spread.deviation, 1.0)
+    size = jnp.clip(jnp.floor(jnp.log2(jnp.maximum(jnp.abs(apart) / least, 1.0))), 0, _SIZES - 1)
+    way = jnp.where(apart > 0, 1 + size, 1 + _SIZES + size)
+    way = jnp.where(jnp.abs(apart) <= stillness(factors, spread), _STAYS, way)
     value = jnp.where(listed, before, part).astype(jnp.int32)
     move = jnp.where(listed, after, way).astype(jnp.int32)
     return value, move

@@ -21,6 +21,8 @@ class CountConfig:
     """An event of a variable that had one in N episodes is worth N + 1 to the minus this."""
     by_entity: bool = True
     """Whether only the rarest event of each entity counts."""
+    excess: float = 1.0
+    """How much more a move must surprise than moves from there are expected to, in nats, to be an event."""
 
 
 @pytree()
@@ -47,9 +49,9 @@ class CountState:
 class InfluenceCount:
     """Mean over entities of their rarest event, `max_j e_j (N_j + 1)^-1/2`, each variable once in an episode.
 
-    A variable has an event, e_j = 1, where it moves as it mostly does not: something else, an action or another entity,
-    may be why. A lamp that comes on is an event, a clock that goes on is none, one that stops is. N_j counts the
-    episodes in which variable j has had one.
+    A variable has an event, e_j = 1, where its move surprises a table of its own past by a nat more than expected:
+    something else, an action or another entity, may be why. A lamp that comes on is an event; a clock that goes on, or
+    a coin that falls anew, is none; a clock that stops is. N_j counts the episodes in which variable j has had one.
     """
 
     name: ClassVar[str] = "influence-count"
@@ -66,7 +68,7 @@ class InfluenceCount:
         return CountState(counts, Spread.init(factors.width), Habits.init(factors), nothing, nothing)
 
     def _events(self, state: CountState, steps: Steps) -> Bool[Array, "time env variable"]:
-        return state.habits.broken(self.space.factors, state.spread, steps.obs, steps.next_obs)
+        return state.habits.broken(self.space.factors, state.spread, steps.obs, steps.next_obs, self.config.excess)
 
     def reward(self, state: CountState, steps: Steps) -> tuple[CountState, Float[Array, "time env"], Metrics]:
         """Rare events are worth more."""

@@ -19,7 +19,7 @@ from elden.graphs.base import Reference
 from elden.graphs.sweep import kinds, with_source
 from elden.graphs.thresholds import Rule
 
-_DEVIATION = 0.25
+_DEVIATION = 1 / 16
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Intervention:
     does, only few would have brought it about. `moved_j` is 1 where any variable of the child's entity changed: what
     stays as it was needs no cause but itself, so there the child's own edge scores 1 and all others 0.
 
-    A continuous variable's predictions are compared as normal distributions whose deviation is a quarter of a typical
-    change of it, so that predictions one such change apart differ by 0.95.
+    A continuous variable's predictions are compared as normal distributions whose deviation is a sixteenth of a typical
+    change of it, so that predictions a quarter of such a change apart differ by 0.95.
     """
 
     name: ClassVar[str] = "intervention"
