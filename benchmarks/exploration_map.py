@@ -46,7 +46,7 @@ COLUMNS = {
 _HALF = "--bonus.ensemble.train.precision bfloat16"
 ROWS = {
     "influence-count": "--bonus influence-count --bonus.no-models",
-    "change-count": "--bonus change-count",
+    "change-count": "--bonus change-count --bonus.no-models",
     "elden": f"--bonus elden --bonus.gate.kind none {_HALF}",
     "elden, surprise gate": f"--bonus elden {_HALF}",
     "curiosity, surprise gate": f"--bonus curiosity --bonus.gate.kind surprise {_HALF}",

@@ -811,10 +811,10 @@ def test_before_anything_is_seen_habits_are_to_stay() -> None:
     np.testing.assert_array_equal(broken, expected)
 
 
-def against_habit(habits: Habits, rows: np.ndarray, after: np.ndarray, spread: Spread) -> list[list[bool]]:
-    """Which of the lamp and the battery break their habits, row by row."""
+def against_habit(habits: Habits, rows: np.ndarray, after: np.ndarray, spread: Spread) -> Bool[np.ndarray, "row 2"]:
+    """Whether the lamp and the battery break their habits in each row."""
     broken = habits.broken(TICKING.factors, spread, jnp.asarray(rows), jnp.asarray(after), 1.0)
-    return np.asarray(broken)[:, [3, 2]].T.tolist()
+    return np.asarray(broken)[:, [3, 2]]
 
 
 def test_only_what_is_rarer_than_known_randomness_breaks_a_habit() -> None:
@@ -824,7 +824,7 @@ def test_only_what_is_rarer_than_known_randomness_breaks_a_habit() -> None:
     rows[:, :, 3] = np.array(flips).T
     spread = Spread.init(4).see(jnp.asarray(rows[0]))
     habits = Habits.init(TICKING.factors).see(TICKING.factors, spread, jnp.asarray(rows[0]), jnp.asarray(rows[1]))
-    assert against_habit(habits, *rows, spread)[0] == [False] * 177 + [True] * 3
+    assert against_habit(habits, rows[0], rows[1], spread)[:, 0].tolist() == [False] * 177 + [True] * 3
     p = np.array([98, 3]) / 101  # the 1 that is there before anything is seen included
     expected = -np.log(p[1]) + float(np.sum(p * np.log(p)))
     assert float(habits.excess[3, 0, 1]) == pytest.approx(expected, rel=1e-3)
@@ -836,7 +836,7 @@ def test_a_trembling_variable_has_an_event_where_it_jumps() -> None:
     rows[:, :, 2] = rng.choice([0.2, 0.8], 4000) + rng.normal(0, 0.01, (2, 4000))
     spread = Spread.init(4).see(jnp.asarray(rows[0]))
     habits = Habits.init(TICKING.factors).see(TICKING.factors, spread, jnp.asarray(rows[0]), jnp.asarray(rows[1]))
-    assert np.mean(against_habit(habits, *rows, spread)[1]) < 0.2
+    assert np.mean(against_habit(habits, rows[0], rows[1], spread)[:, 1]) < 0.2
     jumps = rows[:, :100].copy()
     jumps[1, :, 2] = 1.0 - jumps[0, :, 2]
-    assert all(against_habit(habits, *jumps, spread)[1])
+    assert against_habit(habits, jumps[0], jumps[1], spread)[:, 1].all()

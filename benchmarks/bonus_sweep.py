@@ -1,0 +1,74 @@
+"""The same small sweep for every bonus of the map: its weight, and the updates of its networks.
+
+In a chain of five links among one noisy and two intricate entities, with seeds that are not those of the map. A third
+and three times the weight of `plus`, and a quarter and four times the updates, each alone. Bonuses without networks
+have no updates to vary. Every cell is an `elden train`, so the same command continues where one was stopped.
+
+    python benchmarks/bonus_sweep.py --jobs 2 --rows influence-count rnd icm e3b noveld    # on two CPU cores
+    python benchmarks/bonus_sweep.py --jobs 8                                              # all of it, on a GPU
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from exploration_map import ROWS
+
+from elden.bonuses import BonusConfig
+from elden.bonuses.registry import settings_read
+from elden.cli import main as elden
+from elden.worlds.registry import nearest_names
+
+WORLD = "sweep=chain --depth 5 --inert 1 --noisy 1 --intricate 2 --max-steps 30 --steps 614400"
+WEIGHTS = (0.03, 0.1, 0.3)
+UPDATES = {"fit": (8, 32, 128), "ensemble": (16, 64, 256)}
+SWEPT = tuple(name for name in ROWS if name not in ("none", "change-count"))
+
+
+@dataclass(frozen=True)
+class Args:
+    """Which part of the sweep to make."""
+
+    out: Path = Path("runs/sweep")
+    """Folder for tables and figures, with a run folder for each cell in it."""
+    rows: tuple[str, ...] = SWEPT
+    """Bonuses by their names on the map."""
+    seeds: int = 4
+    """Agents in each cell."""
+    seed: int = 400
+    """Seed of the first."""
+    jobs: int = 1
+    """Training runs at the same time."""
+
+
+def variants(row: str) -> list[str]:
+    """The settings that are tried of one bonus: that of the map, then each change alone."""
+    name = ROWS[row].split()[1]
+    read = settings_read(name, BonusConfig())
+    group = next((each for each in ("ensemble", "fit") if each in read), None)
+    low, middle, high = WEIGHTS
+    changes = {f"weight {middle}": "", **{f"weight {w}": f"--loop.intrinsic-weight {w}" for w in (low, high)}}
+    if group is not None:
+        few, _, many = UPDATES[group]
+        changes |= {f"{n} updates": f"--bonus.{group}.updates {n}" for n in (few, many)}
+    return [f"{row}, {what}={ROWS[row]} {options}".strip() for what, options in changes.items()]
+
+
+def words(args: Args) -> list[str]:
+    """The words of `elden compare`.
+
+    Raises:
+        SystemExit: A name is not one of the map's.
+    """
+    for name in args.rows:
+        if name not in ROWS:
+            sys.exit(f"no {name!r} on the map; {nearest_names(name, ROWS)}")
+    rows = [variant for row in args.rows for variant in variants(row)]
+    options = {"seeds": args.seeds, "seed": args.seed, "jobs": args.jobs, "chunk": 6, "out": args.out}
+    given = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    return ["compare", "--worlds", WORLD, "--bonuses", "--variants", *rows, *given]
+
+
+if __name__ == "__main__":
+    sys.exit(elden(words(tyro.cli(Args, description=__doc__))))
