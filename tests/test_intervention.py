@@ -134,6 +134,11 @@ def tried_values(layout: Layout, row: Plain, source: int, seen: Transitions, sam
     return [(now + 1 + trial * (kind.n - 1) // count) % kind.n for trial in range(count)]
 
 
+def occurs(layout: Layout, value: np.ndarray, source: int, seen: Transitions) -> bool:
+    """Whether a source ever had this value."""
+    return any((value_of(layout, row_of(seen, example), source) == value).all() for example in range(SEEN))
+
+
 # The values that are tried.
 
 
@@ -278,6 +283,7 @@ def plain_scores(
     for example, source in np.ndindex(len(data.obs), layout.num_sources):
         row = row_of(data, example)
         base, values = predicted(row), tried_values(layout, row, source, seen, SAMPLES)
+        values = [value for value in values if occurs(layout, value, source, seen)]
         for value in values:
             other = predicted(with_source(layout, row, source, value))
             for child in range(layout.num_children):
@@ -315,7 +321,7 @@ def test_continuous_predictions_are_apart_as_far_as_normal_distributions(differe
     layout = Layout(Factors((Entity("ball", (Variable("x", Continuous(1)),)),)), ACTION, NetworkConfig())
     one = jnp.zeros((1, 1, 1, 1))
     inputs, still = jnp.zeros((layout.num_inputs, layout.input_entries, 1)), jnp.zeros((1, 1))
-    reference = Reference(inputs, still, jnp.full((1, 1), 16 * spread))
+    reference = Reference(inputs, still, jnp.full((1, 1), 16 * spread), inputs[..., 0] > 0)
     got = total_variation(layout, one, one + difference, reference)
 
     def gap(x: float) -> float:
@@ -335,6 +341,21 @@ def test_discrete_predictions_are_apart_by_the_probability_that_must_move() -> N
 
 
 # What moved.
+
+
+def test_values_that_never_occurred_say_nothing() -> None:
+    """A door that was never open is no cause, whatever an untrained model makes of open doors."""
+    layout = world_layout("discrete", inputs="variable")
+    data, seen, net = some_transitions(layout), seen_transitions(layout), some_network(layout)
+    detector = Intervention(samples=SAMPLES, gate=False)
+    read = jax.jit(lambda reference: detector.scores(layout, Model(net, {}), batch_of(layout, data), reference))
+    for source in range(layout.num_sources - 1):
+        columns = layout.factors.flat_slice(source)
+        still = Transitions(seen.obs.at[:, columns].set(data.obs[0, columns]), seen.action, seen.next_obs)
+        scores = np.asarray(read(reference_of(layout, still)))
+        assert not scores[0, :, source].any()
+        others = np.delete(np.arange(layout.num_sources), source)
+        np.testing.assert_allclose(scores[0][:, others], np.asarray(read(reference_of(layout, seen)))[0][:, others])
 
 
 @pytest.mark.parametrize("children", GRANULARITIES)

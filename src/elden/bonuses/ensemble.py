@@ -18,6 +18,8 @@ from elden.graphs.base import Reference
 from elden.pytree import pytree
 
 _EXAMPLES = 256
+_LOOKED_AT = 4096
+"""Transitions from which it is known what values occur and how far they move; the first of them are examples."""
 _WINDOW = 50
 
 
@@ -144,8 +146,8 @@ class Ensemble:
     def reference(self, state: EnsembleState) -> Reference:
         """Some of what was seen, for detectors that try other values."""
         size = jnp.maximum(state.ring.size, 1)
-        some = state.ring.items[_spread(min(_EXAMPLES, self.config.capacity), size)]
-        return Reference.of(self.layout, some.obs, some.action, some.next_obs)
+        some = state.ring.items[_spread(min(_LOOKED_AT, self.config.capacity), size)]
+        return Reference.of(self.layout, some.obs, some.action, some.next_obs, _EXAMPLES)
 
     def recent(self, state: EnsembleState, number: int) -> Transitions:
         """Transitions of late, spread over the last fifty times as many; before there are so many, over all.

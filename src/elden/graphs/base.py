@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Num
+from jaxtyping import Array, Bool, Float, Num
 
 from elden.dynamics.config import TrainConfig
 from elden.dynamics.layout import Layout
@@ -30,11 +30,13 @@ class Reference:
             standard deviation.
         step: Of each continuous variable a typical change: the root mean square of those that count; where there is
             none its standard deviation, or 1 where it never varies.
+        seen: Which entries of inputs were ever on: a model has learnt nothing about a value that never occurred.
     """
 
     inputs: Float[Array, "*stack input entry example"]
     still: Float[Array, "*stack child slot"]
     step: Float[Array, "*stack child slot"]
+    seen: Bool[Array, "*stack input entry"]
 
     @classmethod
     def of(
@@ -55,7 +57,8 @@ class Reference:
         typical = jnp.sqrt(jnp.mean(squares, axis=-1, where=counts))
         otherwise = jnp.where(varies, deviation, 1.0)
         step = jnp.where(jnp.any(counts, axis=-1), typical, otherwise)
-        return cls(batch.inputs[..., :examples], STILL * deviation, step)
+        seen = jnp.asarray(layout.input_continuous) | jnp.any(batch.inputs > 0, axis=-1)
+        return cls(batch.inputs[..., :examples], STILL * deviation, step, seen)
 
 
 @runtime_checkable

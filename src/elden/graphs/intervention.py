@@ -8,7 +8,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch, forward, log_probabilities
@@ -20,6 +20,8 @@ from elden.graphs.sweep import kinds, with_source
 from elden.graphs.thresholds import Rule
 
 _DEVIATION = 1 / 16
+_NEVER_SEEN = -1.0
+"""In the place of a change (which is 0 or more) that a value made which never occurred."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Intervention:
     """Mean change of the predicted distribution over other values of `s_i`, where the child's entity changed at all.
 
         score_ij = moved_j · mean_v TV( p̂(s'_j | s, a),  p̂(s'_j | s with s_i = v, a) )
+
+    Only values v that occurred count: of others a model knows nothing. A source that never had another value scores 0.
 
     TV is the total variation distance: the whole distribution counts, not only the probability of what happened, so
     chance (a landing place drawn at random) hides nothing. The mean over values, rather than the largest change, tells
@@ -68,9 +72,13 @@ class Intervention:
             batch,
             reference,
             self.samples,
-            lambda tried: total_variation(layout, base, predicted(layout, model, tried), reference),
+            lambda tried: jnp.where(
+                _occurs(tried, batch, reference),
+                total_variation(layout, base, predicted(layout, model, tried), reference),
+                _NEVER_SEEN,
+            ),
         )
-        scores = sum_up(changes, jnp.mean)
+        scores = sum_up(changes, _mean_of_seen)
         if not self.gate:
             return scores
         change = moved(layout, batch, reference).T[..., None]
@@ -170,6 +178,18 @@ def replaced(
         value = jax.lax.dynamic_index_in_dim(reference.inputs, example, axis=2, keepdims=True)
         other = jnp.where(layout.input_continuous[..., None], value, other)
     return with_source(layout, batch, source, other)
+
+
+def _occurs(tried: Batch, batch: Batch, reference: Reference) -> Bool[Array, " batch"]:
+    """Whether the value that takes the place of a source's own has ever been seen."""
+    unseen = jnp.where(reference.seen[..., None], 0.0, tried.inputs - batch.inputs)
+    return jnp.max(unseen, axis=(0, 1)) <= 0.0
+
+
+def _mean_of_seen(changes: Float[Array, "trial child batch"], axis: int) -> Float[Array, "child batch"]:
+    seen = changes > _NEVER_SEEN
+    number = jnp.sum(seen, axis=axis, dtype=changes.dtype)
+    return jnp.sum(jnp.where(seen, changes, 0.0), axis=axis) / jnp.maximum(number, 1.0)
 
 
 def own_edges(layout: Layout) -> Float[np.ndarray, "dst src"]:

@@ -207,12 +207,13 @@ def _programs(loop: Loop[Any], seeds: int) -> _Programs:
 
 
 def on_host(config: TrainingConfig) -> TrainingConfig:
-    """The settings with few environments, each being slow and a process, and updates as in the smallest of our worlds.
+    """The settings with few environments, each being slow and a process, and few updates for their short rollouts.
 
     Args:
         config: Settings for our own worlds.
     """
-    ensemble = replace(config.bonus.ensemble, updates=8, capacity=100_000, chunk=512)
+    updates = 64 if config.bonus.models else 8  # one small model beside the bonus, or five that it reads
+    ensemble = replace(config.bonus.ensemble, updates=updates, capacity=128_000, chunk=512)
     return replace(
         config,
         bonus=replace(config.bonus, ensemble=ensemble),
