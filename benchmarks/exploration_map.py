@@ -57,13 +57,17 @@ ROWS = {
     "curiosity": f"--bonus curiosity {_HALF}",
     "disagreement": f"--bonus disagreement {_HALF}",
     "cai": f"--bonus cai {_HALF}",
-    "rnd": "--bonus rnd",
-    "icm": "--bonus icm",
+    "rnd": "--bonus rnd --bonus.fit.updates 128",
+    "icm": "--bonus icm --loop.intrinsic-weight 0.03",
     "e3b": "--bonus e3b",
-    "noveld": "--bonus noveld",
+    "noveld": "--bonus noveld --bonus.fit.updates 128",
     "none": "--bonus none",
 }
-"""The bonuses. Models beside influence-count do not change what it pays, and are left out to save time."""
+"""The bonuses. Models beside influence-count do not change what it pays, and are left out to save time.
+
+Weights and updates of influence-count, rnd, icm, e3b and noveld are the best of `bonus_sweep.py`, or the preset's where
+these are as good. Bonuses that read dynamics models have not been swept.
+"""
 
 
 @dataclass(frozen=True)
