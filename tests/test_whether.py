@@ -303,6 +303,17 @@ def test_only_what_changed_has_parents_and_a_permutation_keeps_their_number() ->
     np.testing.assert_allclose(jumped.mean(0), 2 / 4, atol=0.12)  # two edges, from any of four
 
 
+def test_edges_can_be_asked_about_alone() -> None:
+    steps, bonus = play(99, True), told()
+    alone = replace(bonus, config=replace(bonus.config, unexplained=False))
+    (both, _), (edges, said) = (jax.jit(each.hindsight)(models(QUIET), steps.transitions()) for each in (bonus, alone))
+    both, edges = (np.asarray(bits).reshape(-1, 3, 5) for bits in (both, edges))
+    np.testing.assert_array_equal(edges[..., :4], both[..., :4])
+    assert both[..., 4].any()
+    assert not edges[..., 4].any()
+    assert float(said["graph/unexplained"]) == 0.0
+
+
 def test_edges_are_counted_once_in_an_episode() -> None:
     bonus, steps = EdgeCount(told()), play(99, True)
     change = np.asarray(steps.obs != steps.next_obs)

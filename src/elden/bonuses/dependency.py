@@ -8,7 +8,7 @@ when the step is paid; what the networks learn is read again after the models ha
 
 Only what changed has parents to be asked about. Where something changed and the models see no parent but itself, a
 further bit, *unexplained*, stands for the parents that are not known yet. The first time that a link fires it is this
-bit that pays, with sources permuted too.
+bit that pays, with sources permuted too. `unexplained=False` leaves edges alone to pay.
 """
 
 from dataclasses import dataclass, field, replace
@@ -37,6 +37,8 @@ class DependencyConfig:
     """The networks that predict edges."""
     once: bool = True
     """Pay for an edge only once in an episode."""
+    unexplained: bool = True
+    """Ask as well whether something will change without a parent that the models see."""
     permuted: bool = False
     """A control: the sources of every graph are permuted at random, so that only their number says anything."""
 
@@ -91,7 +93,7 @@ class DependencySurprise:
         if self.config.permuted:
             order = jax.random.uniform(jax.random.key(0), edges.shape)
             edges = jnp.take_along_axis(edges, jnp.argsort(order, axis=-1), axis=-1)
-        unexplained = change & ~edges.any(-1)
+        unexplained = change & ~edges.any(-1) & self.config.unexplained
         bits = jnp.concatenate([edges, unexplained[..., None]], axis=-1)
         metrics["graph/unexplained"] = jnp.mean(unexplained.astype(jnp.float32))
         return bits.reshape(bits.shape[0], -1), metrics
