@@ -30,7 +30,7 @@ from elden.dynamics.training import Model, Trainer, Transitions
 from elden.factors import Continuous, Discrete, Entity, Factors, Granularity, Kind, Variable
 from elden.graphs.base import Reference
 from elden.graphs.gradient import Gradient
-from elden.graphs.intervention import Intervention, moved, replaced, total_variation, trials
+from elden.graphs.intervention import Intervention, far_apart, moved, replaced, total_variation, trials
 from elden.graphs.pcmi_sampled import PcmiSampled
 
 CONTINUOUS = Factors(
@@ -125,11 +125,16 @@ def value_of(layout: Layout, row: Plain, source: int) -> np.ndarray:
 
 
 def tried_values(layout: Layout, row: Plain, source: int, seen: Transitions, samples: int) -> list[np.ndarray]:
-    """Of a discrete source values further on, evenly spread, after the last one from the first; of others what was
-    seen."""
+    """Of a discrete source values further on, evenly spread, after the last one from the first; of others the first
+    that was seen, then again and again the one farthest from all before it."""
     kind = kinds_of(layout)[source]
     if not isinstance(kind, Discrete):
-        return [value_of(layout, row_of(seen, example), source) for example in range(min(samples, SEEN))]
+        known = [np.atleast_1d(value_of(layout, row_of(seen, example), source)) for example in range(SEEN)]
+        chosen = [0]
+        while len(chosen) < min(samples, SEEN):
+            nearest = [min(float(((value - known[one]) ** 2).sum()) for one in chosen) for value in known]
+            chosen.append(int(np.argmax(nearest)))
+        return [value_of(layout, row_of(seen, example), source) for example in chosen]
     now, count = value_of(layout, row, source), min(samples, kind.n - 1)
     return [(now + 1 + trial * (kind.n - 1) // count) % kind.n for trial in range(count)]
 
@@ -149,7 +154,8 @@ def test_one_source_takes_another_value_and_all_else_stays(world: str, inputs: G
     data, seen = some_transitions(layout), seen_transitions(layout)
     batch, reference = batch_of(layout, data), reference_of(layout, seen)
     swap, again = compiled(replaced, layout), compiled(encode, layout)
-    source, order, example = trials(layout, SAMPLES, SEEN)
+    source, order, place = trials(layout, SAMPLES, SEEN)
+    example = np.asarray(far_apart(layout, reference, min(SAMPLES, SEEN)))[source, place]
     number = 0
     for of in range(layout.num_sources):
         rows = [row_of(data, at) for at in range(4)]
@@ -192,9 +198,9 @@ def test_samples_bound_the_number_of_trials() -> None:
     layout = layout_of(MIXED)
 
     def counts(samples: int, examples: int) -> list[int]:
-        source, order, example = trials(layout, samples, examples)
+        source, order, place = trials(layout, samples, examples)
         assert order.shape == (len(source), layout.input_entries)
-        assert example.max() < examples
+        assert place.max() < examples
         return [int((source == of).sum()) for of in range(layout.num_sources)]
 
     # ball.place (continuous), ball.held (3 values), lamp.on (2), wind.force (continuous), wind.from (4), action (3)
@@ -356,6 +362,22 @@ def test_values_that_never_occurred_say_nothing() -> None:
         assert not scores[0, :, source].any()
         others = np.delete(np.arange(layout.num_sources), source)
         np.testing.assert_allclose(scores[0][:, others], np.asarray(read(reference_of(layout, seen)))[0][:, others])
+
+
+def test_values_are_spread_over_what_occurred_however_often_it_did() -> None:
+    """A pot that stands on the stove in 97 of 100 examples is tried where else it was, before anywhere twice."""
+    factors = Factors(tuple(Entity(name, (Variable("place", Continuous(2)),)) for name in ("pot", "ball")))
+    layout = Layout(factors, ACTION, NetworkConfig())
+    rng = np.random.default_rng(0)
+    places = np.full((100, 2), 0.4) + rng.normal(0, 0.001, (100, 2))
+    places[[13, 57, 88]] = [[-0.5, 0.0], [0.0, 0.6], [0.4, -0.3]]
+    obs = np.concatenate([places, rng.uniform(-1, 1, (100, 2))], axis=1).astype(np.float32)
+    reference = reference_of(layout, Transitions(jnp.asarray(obs), jnp.zeros(100, jnp.int32), jnp.asarray(obs)))
+    picks = np.asarray(far_apart(layout, reference, 4))
+    assert picks.shape == (layout.num_sources, 4)
+    assert set(picks[0]) == {0, 13, 57, 88}
+    assert len(set(picks[1])) == 4
+    assert set(picks[1]) != set(picks[0])
 
 
 @pytest.mark.parametrize("children", GRANULARITIES)

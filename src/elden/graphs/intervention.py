@@ -47,7 +47,7 @@ class Intervention:
     threshold_rule: ClassVar[Rule] = "otsu"
 
     samples: int = 8
-    """Other values tried of each source: spread evenly over a discrete one's, taken from the data for others."""
+    """Other values tried of each source: spread over a discrete one's, and over those that a continuous one has had."""
     gate: bool = True
     """Whether `moved_j` is a factor of the score."""
 
@@ -101,8 +101,10 @@ def try_values(
         samples: How many other values are tried, at most.
         change: From a batch in which a source has another value to how much that changes each child.
     """
-    source, order, example = trials(layout, samples, reference.inputs.shape[-1])
-    table = tuple(jnp.asarray(column, jnp.int32) for column in (source, order, example))
+    examples = min(samples, reference.inputs.shape[-1])
+    source, order, place = trials(layout, samples, examples)
+    example = far_apart(layout, reference, examples)[source, place]
+    table = (jnp.asarray(source, jnp.int32), jnp.asarray(order, jnp.int32), example)
     # One after the other, to bound memory.
     changes = jax.lax.map(lambda trial: change(replaced(layout, batch, reference, *trial)), table)
     ends = np.cumsum(np.bincount(source, minlength=layout.num_sources))
@@ -120,8 +122,8 @@ def sum_up(
 def trials(
     layout: Layout, samples: int, examples: int
 ) -> tuple[Int[np.ndarray, " trial"], Int[np.ndarray, "trial entry"], Int[np.ndarray, " trial"]]:
-    """Source of each trial, where each entry of its input comes from, and the example for continuous sources."""
-    source, order, example = [], [], []
+    """Source of each trial, where each entry of its input comes from, and its place among those of its source."""
+    source, order, place = [], [], []
     for index, (kind, (_, first, size)) in enumerate(zip(kinds(layout), layout.source_entries, strict=True)):
         count = min(samples, kind.n - 1 if isinstance(kind, Discrete) else examples)
         for trial in range(count):
@@ -131,9 +133,30 @@ def trials(
                 entries[first : first + size] = first + (np.arange(size) - shift) % size
             source.append(index)
             order.append(entries)
-            example.append(trial)
+            place.append(trial)
     table = np.array(order, np.int32).reshape(len(source), layout.input_entries)
-    return np.array(source, np.int32), table, np.array(example, np.int32)
+    return np.array(source, np.int32), table, np.array(place, np.int32)
+
+
+def far_apart(layout: Layout, reference: Reference, number: int) -> Int[Array, "src trial"]:
+    """Examples whose values of each source lie far apart: each is the one farthest from those before it.
+
+    They cover what occurred, as the values of a discrete source do. Were they drawn as they come, a pot that stands on
+    the stove most of the time would mostly be tried there, and would seem to make no difference.
+    """
+    inputs = reference.inputs.astype(jnp.float32)
+
+    def of(source: Int[Array, ""]) -> Int[Array, " trial"]:
+        values = jnp.where((jnp.asarray(layout.input_source) == source)[..., None], inputs, 0.0)
+
+        def pick(nearest: Float[Array, " example"], _: None) -> tuple[Float[Array, " example"], Int[Array, ""]]:
+            chosen = jnp.argmax(nearest).astype(jnp.int32)
+            apart = jnp.sum((values - values[..., chosen][..., None]) ** 2, axis=(0, 1))
+            return jnp.minimum(nearest, apart), chosen
+
+        return jax.lax.scan(pick, jnp.full(inputs.shape[-1], jnp.inf), None, length=number)[1]
+
+    return jax.vmap(of)(jnp.arange(layout.num_sources, dtype=jnp.int32))
 
 
 def predicted(layout: Layout, model: Model, batch: Batch) -> Float[Array, "child slot value batch"]:
