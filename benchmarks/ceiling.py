@@ -124,7 +124,8 @@ def scores(
 
     changes = jax.lax.map(change, tuple(jnp.asarray(column, jnp.int32) for column in (source, shift, example)))
     ends = np.cumsum(np.bincount(source, minlength=layout.num_sources))
-    found = sum_up(jnp.split(changes, ends[:-1].tolist()), jnp.mean)
+    parts = jnp.split(changes, ends[:-1].tolist())
+    found = sum_up(parts, [jnp.ones((part.shape[0], part.shape[-1]), jnp.bool_) for part in parts])
     batch = encode(layout, transitions.obs, transitions.action, transitions.next_obs)
     gate = moved(layout, batch, reference).T[..., None]
     return found * gate + own_edges(layout) * (1.0 - gate)

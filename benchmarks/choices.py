@@ -129,8 +129,7 @@ class Swapped(Intervention):
                 return total_variation(layout, base, predicted(layout, model, tried), reference)
             return jnp.abs(probability(tried) - probability(batch))
 
-        changes = try_values(layout, batch, reference, self.samples, change)
-        scores = sum_up(changes, jnp.mean if self.over == "mean" else jnp.max)
+        scores = sum_up(*try_values(layout, batch, reference, self.samples, change), self.over)
         if self.valid:
             scores = valid(layout, scores, model, batch)
         return gate(layout, scores, batch, reference) if self.gate else scores

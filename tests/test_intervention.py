@@ -30,7 +30,17 @@ from elden.dynamics.training import Model, Trainer, Transitions
 from elden.factors import Continuous, Discrete, Entity, Factors, Granularity, Kind, Variable
 from elden.graphs.base import Reference
 from elden.graphs.gradient import Gradient
-from elden.graphs.intervention import Intervention, far_apart, moved, replaced, total_variation, trials
+from elden.graphs.intervention import (
+    Intervention,
+    far_apart,
+    from_examples,
+    moved,
+    replaced,
+    sum_up,
+    total_variation,
+    trials,
+    try_values,
+)
 from elden.graphs.pcmi_sampled import PcmiSampled
 
 CONTINUOUS = Factors(
@@ -124,24 +134,43 @@ def value_of(layout: Layout, row: Plain, source: int) -> np.ndarray:
     return np.asarray(row[0][layout.factors.flat_slice(source)])
 
 
-def tried_values(layout: Layout, row: Plain, source: int, seen: Transitions, samples: int) -> list[np.ndarray]:
-    """Of a discrete source values further on, evenly spread, after the last one from the first; of others the first
-    that was seen, then again and again the one farthest from all before it."""
+def encoded(layout: Layout, source: int, value: np.ndarray) -> np.ndarray:
+    """A value as the network reads it: one-hot where it is discrete."""
     kind = kinds_of(layout)[source]
-    if not isinstance(kind, Discrete):
-        known = [np.atleast_1d(value_of(layout, row_of(seen, example), source)) for example in range(SEEN)]
-        chosen = [0]
-        while len(chosen) < min(samples, SEEN):
-            nearest = [min(float(((value - known[one]) ** 2).sum()) for one in chosen) for value in known]
-            chosen.append(int(np.argmax(nearest)))
-        return [value_of(layout, row_of(seen, example), source) for example in chosen]
-    now, count = value_of(layout, row, source), min(samples, kind.n - 1)
-    return [(now + 1 + trial * (kind.n - 1) // count) % kind.n for trial in range(count)]
+    return np.eye(kind.n)[int(value.item())] if isinstance(kind, Discrete) else np.atleast_1d(value).astype(np.float64)
 
 
-def occurs(layout: Layout, value: np.ndarray, source: int, seen: Transitions) -> bool:
-    """Whether a source ever had this value."""
-    return any((value_of(layout, row_of(seen, example), source) == value).all() for example in range(SEEN))
+def far_values(layout: Layout, source: int, seen: Transitions, number: int) -> list[tuple[np.ndarray, bool]]:
+    """The first value that was seen, then again and again the one farthest from all before it; and which are new."""
+    known = [value_of(layout, row_of(seen, example), source) for example in range(SEEN)]
+    places = [encoded(layout, source, value) for value in known]
+    chosen, new = [0], [True]
+    while len(chosen) < min(number, SEEN):
+        nearest = [min(float(((place - places[one]) ** 2).sum()) for one in chosen) for place in places]
+        chosen.append(int(np.argmax(nearest)))
+        new.append(max(nearest) > 0)
+    return [(known[example], is_new) for example, is_new in zip(chosen, new, strict=True)]
+
+
+def tried_values(layout: Layout, row: Plain, source: int, seen: Transitions, samples: int) -> list[np.ndarray]:
+    """All other values of a discrete source, from the next one on; of one with too many, and of others, far ones."""
+    kind = kinds_of(layout)[source]
+    if not isinstance(kind, Discrete) or kind.n - 1 > samples:
+        return [value for value, _ in far_values(layout, source, seen, samples)]
+    now = value_of(layout, row, source)
+    return [(now + 1 + trial) % kind.n for trial in range(kind.n - 1)]
+
+
+def counted_values(layout: Layout, row: Plain, source: int, seen: Transitions, samples: int) -> list[np.ndarray]:
+    """Those of them that occurred, are not what the source has anyway, and are tried for the first time."""
+    kind = kinds_of(layout)[source]
+    values = tried_values(layout, row, source, seen, samples)
+    if not isinstance(kind, Discrete) or kind.n - 1 > samples:
+        new = [is_new for _, is_new in far_values(layout, source, seen, samples)]
+        now = value_of(layout, row, source)
+        return [value for value, is_new in zip(values, new, strict=True) if is_new and (value != now).any()]
+    known = [value_of(layout, row_of(seen, example), source) for example in range(SEEN)]
+    return [value for value in values if any((value == one).all() for one in known)]
 
 
 # The values that are tried.
@@ -155,7 +184,8 @@ def test_one_source_takes_another_value_and_all_else_stays(world: str, inputs: G
     batch, reference = batch_of(layout, data), reference_of(layout, seen)
     swap, again = compiled(replaced, layout), compiled(encode, layout)
     source, order, place = trials(layout, SAMPLES, SEEN)
-    example = np.asarray(far_apart(layout, reference, min(SAMPLES, SEEN)))[source, place]
+    drawn = from_examples(layout, SAMPLES)[source]
+    example = np.asarray(far_apart(layout, reference, SEEN)[0])[source, place]
     number = 0
     for of in range(layout.num_sources):
         rows = [row_of(data, at) for at in range(4)]
@@ -164,7 +194,7 @@ def test_one_source_takes_another_value_and_all_else_stays(world: str, inputs: G
             assert source[number] == of
             turned = [with_source(layout, row, of, value[trial]) for row, value in zip(rows, values, strict=True)]
             obs, action = (jnp.asarray(np.stack(part)) for part in zip(*turned, strict=True))
-            got = swap(batch, reference, source[number], order[number], example[number])
+            got = swap(batch, reference, source[number], order[number], example[number], drawn[number])
             due = again(obs, action, data.next_obs)
             np.testing.assert_array_equal(got.inputs, due.inputs)
             np.testing.assert_array_equal(got.target, due.target)
@@ -173,25 +203,6 @@ def test_one_source_takes_another_value_and_all_else_stays(world: str, inputs: G
             np.testing.assert_array_equal(np.where(continuous, got.current, 0), np.where(continuous, due.current, 0))
             number += 1
     assert number == len(source)
-
-
-@pytest.mark.parametrize("samples", [1, 2, 3, 8])
-def test_other_values_are_tried_and_each_once(samples: int) -> None:
-    layout = layout_of(DISCRETE, inputs="variable")
-    data = some_transitions(layout)
-    batch, reference = batch_of(layout, data), reference_of(layout, seen_transitions(layout))
-    table = list(zip(*trials(layout, samples, SEEN), strict=True))
-    swap = compiled(replaced, layout)
-    for of, kind in enumerate(kinds_of(layout)):
-        assert isinstance(kind, Discrete)
-        tried = np.stack([swap(batch, reference, *trial).inputs[of] for trial in table if trial[0] == of])
-        np.testing.assert_array_equal(tried.sum(1), 1)
-        now, others = np.argmax(batch.inputs[of], axis=0), np.argmax(tried, axis=1)
-        assert len(others) == min(samples, kind.n - 1)
-        assert (others != now).all()
-        assert (others < kind.n).all()
-        for example in range(4):
-            assert len(set(others[:, example])) == len(others)
 
 
 def test_samples_bound_the_number_of_trials() -> None:
@@ -288,8 +299,7 @@ def plain_scores(
     scores = np.zeros((len(data.obs), layout.num_children, layout.num_sources))
     for example, source in np.ndindex(len(data.obs), layout.num_sources):
         row = row_of(data, example)
-        base, values = predicted(row), tried_values(layout, row, source, seen, SAMPLES)
-        values = [value for value in values if occurs(layout, value, source, seen)]
+        base, values = predicted(row), counted_values(layout, row, source, seen, SAMPLES)
         for value in values:
             other = predicted(with_source(layout, row, source, value))
             for child in range(layout.num_children):
@@ -373,11 +383,37 @@ def test_values_are_spread_over_what_occurred_however_often_it_did() -> None:
     places[[13, 57, 88]] = [[-0.5, 0.0], [0.0, 0.6], [0.4, -0.3]]
     obs = np.concatenate([places, rng.uniform(-1, 1, (100, 2))], axis=1).astype(np.float32)
     reference = reference_of(layout, Transitions(jnp.asarray(obs), jnp.zeros(100, jnp.int32), jnp.asarray(obs)))
-    picks = np.asarray(far_apart(layout, reference, 4))
-    assert picks.shape == (layout.num_sources, 4)
+    picks, new, least = (np.asarray(part) for part in far_apart(layout, reference, 4))
+    assert picks.shape == new.shape == (layout.num_sources, 4)
+    assert new[:2].all()
+    np.testing.assert_allclose(least[0], ((places[13] - places[0]) ** 2).sum() * 1e-6, rtol=1e-4)
     assert set(picks[0]) == {0, 13, 57, 88}
     assert len(set(picks[1])) == 4
     assert set(picks[1]) != set(picks[0])
+
+
+@pytest.mark.parametrize("kind", [Continuous(1), Discrete(2), Discrete(20)], ids=["continuous", "few", "many"])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_cause_with_two_values_is_tried_at_the_other_one_alone(kind: Kind, first: int) -> None:
+    """However often each occurred, whichever came first, and however many values there might be."""
+    entities = (Entity("dial", (Variable("at", kind),)), Entity("lamp", (Variable("on", Discrete(2)),)))
+    layout = Layout(Factors(entities), ACTION, NetworkConfig())
+    rng = np.random.default_rng(0)
+    at = np.where(rng.random(50) < 0.9, first, 1 - first)
+    at[0] = first
+    obs = np.stack([at, rng.integers(0, 2, 50)], axis=1).astype(np.float32)
+    data = Transitions(jnp.asarray(obs), jnp.zeros(50, jnp.int32), jnp.asarray(np.stack([at, at], axis=1), jnp.float32))
+    batch, reference = batch_of(layout, data), reference_of(layout, data)
+    entry = int(np.argmax(layout.input_source[0] == 0))
+
+    def lamp(tried: Batch) -> Float[Array, "child batch"]:
+        """How much a lamp that copies the dial changes."""
+        now, then = (each.inputs[0, entry + (0 if isinstance(kind, Continuous) else 1)] for each in (batch, tried))
+        return jnp.stack([jnp.zeros_like(now), (now != then).astype(now.dtype)])
+
+    scores = np.asarray(sum_up(*try_values(layout, batch, reference, 8, lamp)))
+    np.testing.assert_array_equal(scores[:, 1, 0], 1.0)
+    np.testing.assert_array_equal(scores[:, 1, 1:], 0.0)
 
 
 @pytest.mark.parametrize("children", GRANULARITIES)

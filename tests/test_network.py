@@ -21,7 +21,6 @@ from dynamics_cases import (
     random_transitions,
 )
 from jaxtyping import Array, Float, Int
-from scipy import stats
 
 from elden.dynamics import products
 from elden.dynamics.config import Activation, DerivativeOf
@@ -83,23 +82,6 @@ def test_likelihoods_and_errors_are_those_of_plain_loops(children: Granularity) 
         chance = np.exp(logits[int(after[2])]) / np.exp(logits).sum()
         np.testing.assert_allclose(errors[child, slot, example], 1 - chance, rtol=1e-4)
     assert not np.asarray(errors)[~layout.slot_mask].any()
-
-
-def test_continuous_variables_have_the_deviation_of_the_config() -> None:
-    layout = layout_of(MIXED, "variable")
-    narrow = replace(layout, network=replace(layout.network, deviation=0.2))
-    batch, transitions = random_batch(layout, SIZE), random_transitions(layout, SIZE)
-    shape = (layout.num_children, layout.num_slots, layout.num_entries, SIZE)
-    out = jnp.asarray(np.random.default_rng(1).normal(size=shape), jnp.float32)
-    wide, got = (np.asarray(slot_log_likelihood(each, out, batch)) for each in (layout, narrow))
-    moves = np.asarray(transitions.next_obs - transitions.obs, np.float64)[:, :2]  # of the ball's place
-    expected = stats.norm.logpdf(moves, np.asarray(out[0, 0, :2]).T, 0.2).sum(-1)
-    np.testing.assert_allclose(got[0, 0], expected, rtol=1e-5)
-    errors = np.asarray(slot_errors(narrow, jnp.asarray(got)))
-    np.testing.assert_allclose(errors[0, 0], ((moves - np.asarray(out[0, 0, :2]).T) ** 2).sum(-1) / 0.04, rtol=1e-4)
-    np.testing.assert_array_equal(np.where(layout.discrete[..., None], got - wide, 0.0), 0.0)
-    with pytest.raises(ValueError, match=r"deviation=0\.0 given; it must be above 0"):
-        replace(layout.network, deviation=0.0)
 
 
 def log_p_of(layout: Layout, net: Numbers, child: int, inputs: np.ndarray, states: States) -> float:

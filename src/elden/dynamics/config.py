@@ -29,9 +29,6 @@ class NetworkConfig:
     """Widths of the MLP behind each attention layer; the last one must equal the last feature width."""
     activation: Activation = "relu"
     """Activation function of all MLPs."""
-    deviation: float = 1.0
-    """Standard deviation of the normal distributions of continuous variables. The smaller it is, the more their errors
-    count beside those of discrete variables, and where transitions are drawn by error."""
 
     def __post_init__(self) -> None:
         for name in ("features", "mlp"):
@@ -40,8 +37,6 @@ class NetworkConfig:
                 raise ValueError(f"{name}={sizes} given; it takes at least one width, all of them 1 or more")
         if self.heads < 1 or self.head_size < 1:
             raise ValueError(f"heads={self.heads}, head_size={self.head_size} given; both must be 1 or more")
-        if not 0 < self.deviation < math.inf:
-            raise ValueError(f"deviation={self.deviation} given; it must be above 0, and finite")
         if self.mlp[-1] != self.features[-1]:
             raise ValueError(
                 f"mlp={self.mlp} ends with {self.mlp[-1]} but features={self.features} with {self.features[-1]};"

@@ -1,7 +1,7 @@
 """What the networks' outputs say of a next state, and how that changes with the inputs.
 
-For a discrete variable `p̂` is categorical; for a continuous one it is normal in each component, with mean `s + out` and
-the network's `deviation` (the paper has 1). A child that is an entity is the product of its variables.
+For a discrete variable `p̂` is categorical; for a continuous one it is normal with mean `s + out` and variance 1 in each
+component. A child that is an entity is the product of its variables.
 """
 
 import math
@@ -55,15 +55,9 @@ def slot_log_likelihood(
     continuous = layout.slot_mask & ~layout.discrete
     if continuous.any():
         error = jnp.where(layout.target_mask[..., None], batch.target - batch.current - out, 0.0)
-        squares = jnp.sum((error / layout.network.deviation) ** 2, axis=2)
-        parts.append((continuous, -0.5 * squares - _log_norm(layout)))
+        components = layout.target_mask.sum(-1)[..., None].astype("float32")
+        parts.append((continuous, -0.5 * jnp.sum(error**2, axis=2) - _LOG_NORM * components))
     return sum((jnp.where(where[..., None], part, 0.0) for where, part in parts), start=jnp.zeros(()))
-
-
-def _log_norm(layout: Layout) -> Float[Array, "child slot 1"]:
-    """What the density of each continuous variable is divided by, as a logarithm."""
-    each = _LOG_NORM + math.log(layout.network.deviation)
-    return jnp.asarray(each * layout.target_mask.sum(-1)[..., None], jnp.float32)
 
 
 def log_probabilities(
@@ -146,9 +140,9 @@ def _unchanged(features: Float[Array, "child feature input batch"]) -> tuple[Mod
 def slot_errors(layout: Layout, log_p: Float[Array, "child slot batch"]) -> Float[Array, "child slot batch"]:
     """Prediction error of each variable from its `log p̂`; 0 for padding.
 
-    It is `1 − p̂` of a discrete variable, and of a continuous one the squared error in deviations of the network's
-    normal distributions (summed over components).
+    It is `1 − p̂` of a discrete variable, and the squared error (summed over components) of a continuous one.
     """
-    squared = jnp.maximum(-2.0 * (log_p + _log_norm(layout)), 0.0)
+    components = layout.target_mask.sum(-1)[..., None].astype("float32")
+    squared = jnp.maximum(-2.0 * (log_p + _LOG_NORM * components), 0.0)
     errors = jnp.where(layout.discrete[..., None], 1.0 - jnp.exp(log_p), squared)
     return jnp.where(layout.slot_mask[..., None], errors, 0.0)

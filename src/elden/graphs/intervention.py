@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +15,15 @@ from elden.dynamics.likelihood import Batch, forward, log_probabilities
 from elden.dynamics.training import Model
 from elden.dynamics.variants import Plain, Variant
 from elden.factors import Discrete, Granularity
-from elden.graphs.base import Reference
+from elden.graphs.base import STILL, Reference
 from elden.graphs.sweep import kinds, with_source
 from elden.graphs.thresholds import Rule
 
 _DEVIATION = 1 / 16
-_NEVER_SEEN = -1.0
-"""In the place of a change (which is 0 or more) that a value made which never occurred."""
+
+Tried: TypeAlias = Sequence[Float[Array, "_trial child batch"]]
+"""How much each value that was tried changes each child, source by source."""
+_Pick: TypeAlias = tuple[Int[Array, ""], Float[Array, ""]]
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Intervention:
         score_ij = moved_j · mean_v TV( p̂(s'_j | s, a),  p̂(s'_j | s with s_i = v, a) )
 
     Only values v that occurred count: of others a model knows nothing. A source that never had another value scores 0.
+    Where a source has too many values to try all of them, they are taken from examples that lie far apart.
 
     TV is the total variation distance: the whole distribution counts, not only the probability of what happened, so
     chance (a landing place drawn at random) hides nothing. The mean over values, rather than the largest change, tells
@@ -47,7 +50,7 @@ class Intervention:
     threshold_rule: ClassVar[Rule] = "otsu"
 
     samples: int = 8
-    """Other values tried of each source: spread over a discrete one's, and over those that a continuous one has had."""
+    """Other values tried of each source, at most: all of a discrete one where these are no more, else examples."""
     gate: bool = True
     """Whether `moved_j` is a factor of the score."""
 
@@ -67,22 +70,15 @@ class Intervention:
     def scores(self, layout: Layout, model: Model, batch: Batch, reference: Reference) -> Float[Array, "batch dst src"]:
         """Scores of all edges for one model."""
         base = predicted(layout, model, batch)
-        changes = try_values(
-            layout,
-            batch,
-            reference,
-            self.samples,
-            lambda tried: jnp.where(
-                _occurs(tried, batch, reference),
-                total_variation(layout, base, predicted(layout, model, tried), reference),
-                _NEVER_SEEN,
-            ),
-        )
-        scores = sum_up(changes, _mean_of_seen)
+
+        def change(tried: Batch) -> Float[Array, "child batch"]:
+            return total_variation(layout, base, predicted(layout, model, tried), reference)
+
+        scores = sum_up(*try_values(layout, batch, reference, self.samples, change))
         if not self.gate:
             return scores
-        change = moved(layout, batch, reference).T[..., None]
-        return scores * change + own_edges(layout) * (1.0 - change)
+        gate = moved(layout, batch, reference).T[..., None]
+        return scores * gate + own_edges(layout) * (1.0 - gate)
 
 
 def try_values(
@@ -91,32 +87,54 @@ def try_values(
     reference: Reference,
     samples: int,
     change: Callable[[Batch], Float[Array, "child batch"]],
-) -> list[Float[Array, "_trial child batch"]]:
-    """What `change` says of the batch with other values of one source, for every source.
+) -> tuple[Tried, list[Bool[Array, "_trial batch"]]]:
+    """What `change` says of the batch with other values of one source, for every source, and which of them count.
 
     Args:
         layout: Meaning of the arrays.
         batch: Transitions.
-        reference: Where values of continuous sources come from.
+        reference: Which values occur, and examples of them.
         samples: How many other values are tried, at most.
         change: From a batch in which a source has another value to how much that changes each child.
     """
     examples = min(samples, reference.inputs.shape[-1])
     source, order, place = trials(layout, samples, examples)
-    example = far_apart(layout, reference, examples)[source, place]
-    table = (jnp.asarray(source, jnp.int32), jnp.asarray(order, jnp.int32), example)
+    drawn = from_examples(layout, samples)[source]
+    example, new, least = far_apart(layout, reference, examples)
+    columns = (source, order, drawn, example[source, place], new[source, place], least[source])
+
+    def one(trial: tuple[Array, ...]) -> tuple[Float[Array, "child batch"], Bool[Array, " batch"]]:
+        source, order, drawn, example, new, least = trial
+        tried = replaced(layout, batch, reference, source, order, example, drawn)
+        apart = jnp.sum((tried.inputs - batch.inputs).astype(jnp.float32) ** 2, axis=(0, 1))
+        return change(tried), jnp.where(drawn, new & (apart > least), _occurs(tried, batch, reference))
+
     # One after the other, to bound memory.
-    changes = jax.lax.map(lambda trial: change(replaced(layout, batch, reference, *trial)), table)
-    ends = np.cumsum(np.bincount(source, minlength=layout.num_sources))
-    return jnp.split(changes, ends[:-1].tolist())
+    changes, counts = jax.lax.map(one, tuple(jnp.asarray(column) for column in columns))
+    ends = np.cumsum(np.bincount(source, minlength=layout.num_sources))[:-1].tolist()
+    return jnp.split(changes, ends), jnp.split(counts, ends)
 
 
 def sum_up(
-    changes: Sequence[Float[Array, "_trial child batch"]], reduce: Callable[..., Float[Array, "child batch"]]
+    changes: Tried, counts: Sequence[Bool[Array, "_trial batch"]], over: Literal["mean", "max"] = "mean"
 ) -> Float[Array, "batch child src"]:
-    """The changes that each source's values made, reduced to one number; 0 for a source that has no other value."""
-    parts = [reduce(part, axis=0) if part.shape[0] else jnp.zeros(part.shape[1:]) for part in changes]
+    """The changes that each source's values made, those that count, reduced to one number; 0 where none counts."""
+
+    def one(
+        change: Float[Array, "trial child batch"], count: Bool[Array, "trial batch"]
+    ) -> Float[Array, "child batch"]:
+        kept = jnp.where(count[:, None], change, 0.0)
+        if over == "max":
+            return jnp.max(kept, axis=0, initial=0.0)
+        return jnp.sum(kept, axis=0) / jnp.maximum(jnp.sum(count, axis=0, dtype=kept.dtype), 1.0)
+
+    parts = [one(change, count) for change, count in zip(changes, counts, strict=True)]
     return jnp.transpose(jnp.stack(parts), (2, 1, 0))
+
+
+def from_examples(layout: Layout, samples: int) -> Bool[np.ndarray, " src"]:
+    """Whose values are taken from examples: those of continuous sources, and of discrete ones too many to try all."""
+    return np.array([not isinstance(kind, Discrete) or kind.n - 1 > samples for kind in kinds(layout)])
 
 
 def trials(
@@ -124,13 +142,12 @@ def trials(
 ) -> tuple[Int[np.ndarray, " trial"], Int[np.ndarray, "trial entry"], Int[np.ndarray, " trial"]]:
     """Source of each trial, where each entry of its input comes from, and its place among those of its source."""
     source, order, place = [], [], []
+    many = from_examples(layout, samples)
     for index, (kind, (_, first, size)) in enumerate(zip(kinds(layout), layout.source_entries, strict=True)):
-        count = min(samples, kind.n - 1 if isinstance(kind, Discrete) else examples)
-        for trial in range(count):
-            entries = np.arange(layout.input_entries)
+        for trial in range(min(samples, examples) if many[index] else kind.encoded_size - 1):
+            entries = np.arange(layout.input_entries, dtype=np.int32)
             if isinstance(kind, Discrete):
-                shift = 1 + (trial * (kind.n - 1)) // count
-                entries[first : first + size] = first + (np.arange(size) - shift) % size
+                entries[first : first + size] = first + (np.arange(size) - 1 - trial) % size
             source.append(index)
             order.append(entries)
             place.append(trial)
@@ -138,23 +155,33 @@ def trials(
     return np.array(source, np.int32), table, np.array(place, np.int32)
 
 
-def far_apart(layout: Layout, reference: Reference, number: int) -> Int[Array, "src trial"]:
+def far_apart(
+    layout: Layout, reference: Reference, number: int
+) -> tuple[Int[Array, "src trial"], Bool[Array, "src trial"], Float[Array, " src"]]:
     """Examples whose values of each source lie far apart: each is the one farthest from those before it.
 
-    They cover what occurred, as the values of a discrete source do. Were they drawn as they come, a pot that stands on
+    They cover what occurred, as all values of a discrete source do. Were they drawn as they come, a pot that stands on
     the stove most of the time would mostly be tried there, and would seem to make no difference.
+
+    Returns:
+        The examples, which of them differ from those before them, and the squared distance up to which values are the
+        same: a thousandth of the largest.
     """
     inputs = reference.inputs.astype(jnp.float32)
 
-    def of(source: Int[Array, ""]) -> Int[Array, " trial"]:
+    def of(source: Int[Array, ""]) -> tuple[Int[Array, " trial"], Bool[Array, " trial"], Float[Array, ""]]:
         values = jnp.where((jnp.asarray(layout.input_source) == source)[..., None], inputs, 0.0)
 
-        def pick(nearest: Float[Array, " example"], _: None) -> tuple[Float[Array, " example"], Int[Array, ""]]:
-            chosen = jnp.argmax(nearest).astype(jnp.int32)
-            apart = jnp.sum((values - values[..., chosen][..., None]) ** 2, axis=(0, 1))
-            return jnp.minimum(nearest, apart), chosen
+        def apart(chosen: Int[Array, ""]) -> Float[Array, " example"]:
+            return jnp.sum((values - values[..., chosen][..., None]) ** 2, axis=(0, 1))
 
-        return jax.lax.scan(pick, jnp.full(inputs.shape[-1], jnp.inf), None, length=number)[1]
+        def pick(nearest: Float[Array, " example"], _: None) -> tuple[Float[Array, " example"], _Pick]:
+            chosen = jnp.argmax(nearest).astype(jnp.int32)
+            return jnp.minimum(nearest, apart(chosen)), (chosen, nearest[chosen])
+
+        least = STILL**2 * jnp.max(apart(jnp.int32(0)))
+        _, (chosen, distance) = jax.lax.scan(pick, jnp.full(inputs.shape[-1], jnp.inf), None, length=number)
+        return chosen, distance > least, least
 
     return jax.vmap(of)(jnp.arange(layout.num_sources, dtype=jnp.int32))
 
@@ -194,25 +221,18 @@ def replaced(
     source: Int[Array, ""],
     order: Int[Array, " entry"],
     example: Int[Array, ""],
+    drawn: Bool[Array, ""],
 ) -> Batch:
-    """The batch with another value of one source: a one-hot block turned round, or an example's components."""
-    other = jnp.take(batch.inputs, order, axis=1)
-    if layout.input_continuous.any():
-        value = jax.lax.dynamic_index_in_dim(reference.inputs, example, axis=2, keepdims=True)
-        other = jnp.where(layout.input_continuous[..., None], value, other)
+    """The batch with another value of one source: that of an example if `drawn`, else its one-hot block turned."""
+    value = jax.lax.dynamic_index_in_dim(reference.inputs, example, axis=2, keepdims=True)
+    other = jnp.where(drawn, value.astype(batch.inputs.dtype), jnp.take(batch.inputs, order, axis=1))
     return with_source(layout, batch, source, other)
 
 
 def _occurs(tried: Batch, batch: Batch, reference: Reference) -> Bool[Array, " batch"]:
-    """Whether the value that takes the place of a source's own has ever been seen."""
+    """Whether the discrete value that takes the place of a source's own has ever been seen."""
     unseen = jnp.where(reference.seen[..., None], 0.0, tried.inputs - batch.inputs)
     return jnp.max(unseen, axis=(0, 1)) <= 0.0
-
-
-def _mean_of_seen(changes: Float[Array, "trial child batch"], axis: int) -> Float[Array, "child batch"]:
-    seen = changes > _NEVER_SEEN
-    number = jnp.sum(seen, axis=axis, dtype=changes.dtype)
-    return jnp.sum(jnp.where(seen, changes, 0.0), axis=axis) / jnp.maximum(number, 1.0)
 
 
 def own_edges(layout: Layout) -> Float[np.ndarray, "dst src"]:
