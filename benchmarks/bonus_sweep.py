@@ -2,7 +2,8 @@
 
 In a chain of five links among one noisy and two intricate entities, with seeds that are not those of the map. A third
 and three times the weight of `plus`, and a quarter and four times the updates, each alone. Bonuses without networks
-have no updates to vary. Every cell is an `elden train`, so the same command continues where one was stopped.
+have no updates to vary; of those with two kinds of networks the dynamics models' are varied. Every cell is an
+`elden train`, so the same command continues where one was stopped.
 
     python benchmarks/bonus_sweep.py --jobs 2 --rows influence-count rnd icm e3b noveld    # on two CPU cores
     python benchmarks/bonus_sweep.py --jobs 8                                              # all of it, on a GPU
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
-from exploration_map import ROWS
+from exploration_map import BASES
 
 from elden.bonuses import BonusConfig
 from elden.bonuses.registry import settings_read
@@ -22,8 +23,13 @@ from elden.worlds.registry import nearest_names
 
 WORLD = "sweep=chain --depth 5 --inert 1 --noisy 1 --intricate 2 --max-steps 30 --steps 614400"
 WEIGHTS = (0.03, 0.1, 0.3)
-UPDATES = {"fit": (8, 32, 128), "ensemble": (16, 64, 256)}
-SWEPT = tuple(name for name in ROWS if name not in ("none", "change-count"))
+UPDATES = {
+    "fit": ("fit.updates", (8, 32, 128)),
+    "change": ("change.whether.updates", (8, 32, 128)),
+    "ensemble": ("ensemble.updates", (16, 64, 256)),
+}
+"""For each group of settings, the option of its updates, and a quarter, one and four times the preset's."""
+SWEPT = tuple(name for name in BASES if name not in ("none", "change-count"))
 
 
 @dataclass(frozen=True)
@@ -43,16 +49,15 @@ class Args:
 
 
 def variants(row: str) -> list[str]:
-    """The settings that are tried of one bonus: that of the map, then each change alone."""
-    name = ROWS[row].split()[1]
-    read = settings_read(name, BonusConfig())
-    group = next((each for each in ("ensemble", "fit") if each in read), None)
+    """The settings that are tried of one bonus: the preset's, then each change alone."""
+    read = settings_read(BASES[row].split()[1], BonusConfig())
+    group = next((each for each in reversed(UPDATES) if each in read), None)
     low, middle, high = WEIGHTS
-    changes = {f"weight {middle}": "", **{f"weight {w}": f"--loop.intrinsic-weight {w}" for w in (low, high)}}
+    changes = {f"weight {weight}": f"--loop.intrinsic-weight {weight}" for weight in (middle, low, high)}
     if group is not None:
-        few, _, many = UPDATES[group]
-        changes |= {f"{n} updates": f"--bonus.{group}.updates {n}" for n in (few, many)}
-    return [f"{row}, {what}={ROWS[row]} {options}".strip() for what, options in changes.items()]
+        option, (few, _, many) = UPDATES[group]
+        changes |= {f"{number} updates": f"--bonus.{option} {number}" for number in (few, many)}
+    return [f"{row}, {what}={BASES[row]} {options}" for what, options in changes.items()]
 
 
 def words(args: Args) -> list[str]:
@@ -62,8 +67,8 @@ def words(args: Args) -> list[str]:
         SystemExit: A name is not one of the map's.
     """
     for name in args.rows:
-        if name not in ROWS:
-            sys.exit(f"no {name!r} on the map; {nearest_names(name, ROWS)}")
+        if name not in BASES:
+            sys.exit(f"no {name!r} on the map; {nearest_names(name, BASES)}")
     rows = [variant for row in args.rows for variant in variants(row)]
     options = {"seeds": args.seeds, "seed": args.seed, "jobs": args.jobs, "chunk": 6, "out": args.out}
     given = [word for name, value in options.items() for word in (f"--{name}", str(value))]

@@ -44,7 +44,7 @@ COLUMNS = {
 """The worlds, with the steps of each agent where they are not the preset's."""
 
 _HALF = "--bonus.ensemble.train.precision bfloat16"
-ROWS = {
+BASES = {
     "influence-count": "--bonus influence-count --bonus.no-models",
     "change-count": "--bonus change-count --bonus.no-models",
     "elden": f"--bonus elden --bonus.gate.kind none {_HALF}",
@@ -57,17 +57,24 @@ ROWS = {
     "curiosity": f"--bonus curiosity {_HALF}",
     "disagreement": f"--bonus disagreement {_HALF}",
     "cai": f"--bonus cai {_HALF}",
-    "rnd": "--bonus rnd --bonus.fit.updates 128",
-    "icm": "--bonus icm --loop.intrinsic-weight 0.03",
+    "rnd": "--bonus rnd",
+    "icm": "--bonus icm",
     "e3b": "--bonus e3b",
-    "noveld": "--bonus noveld --bonus.fit.updates 128",
+    "noveld": "--bonus noveld",
     "none": "--bonus none",
 }
-"""The bonuses. Models beside influence-count do not change what it pays, and are left out to save time.
+"""The bonuses with the preset's weight and updates. Models beside influence-count do not change what it pays, and are
+left out to save time."""
 
-Weights and updates of influence-count, rnd, icm, e3b and noveld are the best of `bonus_sweep.py`, or the preset's where
-these are as good. Bonuses that read dynamics models have not been swept.
-"""
+_BEST = {
+    "rnd": "--bonus.fit.updates 128",
+    "icm": "--loop.intrinsic-weight 0.03",
+    "noveld": "--bonus.fit.updates 128",
+}
+"""What `bonus_sweep.py` found to be better. influence-count and e3b are as good with the preset's; bonuses that read
+dynamics models have not been swept."""
+
+ROWS = {name: f"{base} {_BEST.get(name, '')}".strip() for name, base in BASES.items()}
 
 
 @dataclass(frozen=True)

@@ -172,6 +172,22 @@ def test_a_finished_training_can_have_more_steps(tmp_path: Path, capsys: pytest.
     assert f"has {STEPS} steps already" in capsys.readouterr().err
 
 
+def test_a_training_with_a_falling_learning_rate_learns_on_when_it_is_given_more_steps(tmp_path: Path) -> None:
+    """It ends with a rate near 0; with more steps the rate is that of the new length, and the policy moves again."""
+    config = replace(TINY, bonus_name="none", bonus=BonusConfig(), seeds=1, ppo=replace(TINY.ppo, anneal_from=0.5))
+    short = replace(config, loop=replace(config.loop, steps=STEPS // 2))
+    Training(WORLD, short, tmp_path).run()
+    before = Training.open(tmp_path).kept()
+    Training.extend(tmp_path, STEPS)
+    after = Training.open(tmp_path).run()
+    assert before is not None
+    old, new = (state.policy.network.policy for state in (before.tree, after))
+    moved = jax.tree.map(lambda one, other: float(jnp.abs(one - other).max()), old, new)
+    assert min(jax.tree.leaves(moved)) > 0
+    assert Training.open(tmp_path).finished
+    assert lines_of(tmp_path)[-1]["step"] == STEPS
+
+
 def test_a_damaged_state_is_named_and_the_one_before_it_used(
     whole: tuple[LoopState[Any], Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

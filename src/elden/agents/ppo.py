@@ -31,7 +31,8 @@ class PpoConfig:
     learning_rate: float = 3e-4
     """Learning rate of Adam."""
     anneal_from: float = 1.0
-    """Share of the updates after which the learning rate falls linearly, to 0 at the last one; 1 leaves it as it is."""
+    """Share of the updates after which the learning rate falls linearly, to reach 0 after the last one; 1 leaves it as
+    it is."""
     epochs: int = 4
     """How often each transition of a rollout is used."""
     minibatch_size: int = 1024

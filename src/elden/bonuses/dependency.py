@@ -93,9 +93,9 @@ class DependencySurprise:
         if self.config.permuted:
             order = jax.random.uniform(jax.random.key(0), edges.shape)
             edges = jnp.take_along_axis(edges, jnp.argsort(order, axis=-1), axis=-1)
-        unexplained = change & ~edges.any(-1) & self.config.unexplained
-        bits = jnp.concatenate([edges, unexplained[..., None]], axis=-1)
+        unexplained = change & ~edges.any(-1)
         metrics["graph/unexplained"] = jnp.mean(unexplained.astype(jnp.float32))
+        bits = jnp.concatenate([edges, (unexplained & self.config.unexplained)[..., None]], axis=-1)
         return bits.reshape(bits.shape[0], -1), metrics
 
     def _moved(self, state: ModelState, seen: Transitions) -> Bool[Array, "step child"]:

@@ -1,5 +1,6 @@
 """Whether anything was influenced: bonuses that count the events in which a variable did not go its own way."""
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from elden.bonuses.base import Metrics, Space, Steps
-from elden.bonuses.changes import Spread
+from elden.bonuses.changes import Spread, changed
 from elden.bonuses.habits import Habits
 from elden.bonuses.payment import Episodes
 from elden.pytree import pytree
@@ -24,6 +25,11 @@ class CountConfig:
     excess: float = 1.0
     """How much more a move must surprise than moves from there are expected to, in nats, to be an event."""
 
+    def __post_init__(self) -> None:
+        for name in ("power", "excess"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}={getattr(self, name)} given; it must be 0 or more, and finite")
+
 
 @pytree()
 @dataclass(frozen=True)
@@ -33,14 +39,14 @@ class CountState:
     Attributes:
         counts: Episodes in which each variable had one.
         spread: What continuous variables vary by.
-        habits: What variables do by themselves.
+        habits: What variables do by themselves; None where everything is taken to stay as it is.
         paid: Events that were paid for in the episodes under way.
         counted: Events that were counted in them.
     """
 
     counts: Int[Array, "*run variable"]
     spread: Spread
-    habits: Habits
+    habits: Habits | None
     paid: Episodes
     counted: Episodes
 
@@ -50,8 +56,9 @@ class InfluenceCount:
     """Mean over entities of their rarest event, `max_j e_j (N_j + 1)^-1/2`, each variable once in an episode.
 
     A variable has an event, e_j = 1, where its move surprises a table of its own past by a nat more than expected:
-    something else, an action or another entity, may be why. A lamp that comes on is an event; a clock that goes on, or
-    a coin that falls anew, is none; a clock that stops is. N_j counts the episodes in which variable j has had one.
+    something else, an action or another entity, may be why. A lamp that comes on is an event, and so is a clock
+    that stops; a clock that goes on, or a coin that is tossed again, is none. N_j counts the episodes in which variable
+    j has had one.
     """
 
     name: ClassVar[str] = "influence-count"
@@ -65,10 +72,14 @@ class InfluenceCount:
         factors = self.space.factors
         nothing = Episodes.init(num_envs, factors.num_variables)
         counts = jnp.zeros(factors.num_variables, jnp.int32)
-        return CountState(counts, Spread.init(factors.width), Habits.init(factors), nothing, nothing)
+        habits = Habits.init(factors) if self.learns_habits else None
+        return CountState(counts, Spread.init(factors.width), habits, nothing, nothing)
 
     def _events(self, state: CountState, steps: Steps) -> Bool[Array, "time env variable"]:
-        return state.habits.broken(self.space.factors, state.spread, steps.obs, steps.next_obs, self.config.excess)
+        factors, spread = self.space.factors, state.spread
+        if state.habits is None:
+            return changed(factors, steps.obs, steps.next_obs, spread)
+        return state.habits.broken(factors, spread, steps.obs, steps.next_obs, self.config.excess)
 
     def reward(self, state: CountState, steps: Steps) -> tuple[CountState, Float[Array, "time env"], Metrics]:
         """Rare events are worth more."""
@@ -83,7 +94,7 @@ class InfluenceCount:
     def update(self, state: CountState, key: Key[Array, ""], steps: Steps) -> tuple[CountState, Metrics]:
         """Learn habits, then count the episodes in which each variable broke its own."""
         state = replace(state, spread=state.spread.see(steps.obs))
-        if self.learns_habits:
+        if state.habits is not None:
             habits = state.habits.see(self.space.factors, state.spread, steps.obs, steps.next_obs)
             state = replace(state, habits=habits)
         counted, first = state.counted.first(self._events(state, steps), steps.done)

@@ -31,7 +31,7 @@ from elden.data.store import (
 from elden.factors import Continuous, Discrete, Factors, Kind, SampleLike
 from elden.hosts.world import factors_of, factors_of_vector
 
-VERSION = 1
+VERSION = 2
 """Of what `save` writes."""
 
 _WHAT = "elden.IntrinsicReward"

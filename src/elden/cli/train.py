@@ -151,6 +151,8 @@ class Train(TrainOptions, PresetOptions):
             part = setting.removesuffix(".features").removeprefix("bonus.")
             if part != "fit" or self.config.bonus_name == "curiosity-critic":
                 yield f"the bonus {self.config.bonus_name!r}"
+        if setting == "bonus.count.excess" and self.config.bonus_name == "change-count":
+            yield "the bonus 'change-count'"
         if setting == "ppo.entropy_gain" and self.config.ppo.entropy_target == 0:
             yield "--ppo.entropy-target 0"
         if setting == "ppo.entropy_target" and self.config.ppo.entropy_target > 0 and self.config.ppo.entropy == 0:

@@ -100,7 +100,9 @@ def try_values(
     examples = min(samples, reference.inputs.shape[-1])
     source, order, place = trials(layout, samples, examples)
     drawn = from_examples(layout, samples)[source]
-    example, new, least = far_apart(layout, reference, examples)
+    shape = layout.num_sources, examples
+    nothing = jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.bool_), jnp.zeros(shape[0])
+    example, new, least = far_apart(layout, reference, examples) if drawn.any() else nothing
     columns = (source, order, drawn, example[source, place], new[source, place], least[source])
 
     def one(trial: tuple[Array, ...]) -> tuple[Float[Array, "child batch"], Bool[Array, " batch"]]:

@@ -212,7 +212,9 @@ def on_host(config: TrainingConfig) -> TrainingConfig:
     Args:
         config: Settings for our own worlds.
     """
-    updates = 64 if config.bonus.models else 8  # one small model beside the bonus, or five that it reads
+    updates = (
+        64 if config.bonus.models else 8
+    )  # one small model beside the bonus; where the bonus reads models, five of them
     ensemble = replace(config.bonus.ensemble, updates=updates, capacity=128_000, chunk=512)
     return replace(
         config,

@@ -404,7 +404,7 @@ class Chain(World):
 
     def _look(self, named: Named, name: str) -> dict[str, int]:
         if name in self.links:
-            return {"level": self._whole(named[name]["level"], self.top), "levels": self.top}
+            return {"level": self._whole(named[name]["level"], self.top) // self.restless, "levels": self.levels - 1}
         numbers = [float(np.asarray(value)) for value in named[name].values()]
         digits = [min(9, int(10 * number)) if self.continuous else int(number) for number in numbers]
         return {"value" if i == 0 else f"value{i + 1}": digit for i, digit in enumerate(digits)}
