@@ -31,8 +31,8 @@ from elden.dynamics.likelihood import encode
 from elden.factors import Continuous, Discrete
 from elden.graphs.base import Reference
 from elden.graphs.evaluate import convert
-from elden.graphs.intervention import Intervention, moved, own_edges, sum_up, total_variation, trials
-from elden.graphs.metrics import edge_mask, edge_table, pooled
+from elden.graphs.intervention import Intervention, gated, sum_up, total_variation, trials
+from elden.graphs.metrics import edge_table, pooled
 from elden.graphs.sweep import kinds
 from elden.provenance import provenance
 from elden.studies.config import LEVELS
@@ -127,8 +127,7 @@ def scores(
     parts = jnp.split(changes, ends[:-1].tolist())
     found = sum_up(parts, [jnp.ones((part.shape[0], part.shape[-1]), jnp.bool_) for part in parts])
     batch = encode(layout, transitions.obs, transitions.action, transitions.next_obs)
-    gate = moved(layout, batch, reference).T[..., None]
-    return found * gate + own_edges(layout) * (1.0 - gate)
+    return gated(layout, found, batch, reference)
 
 
 def measure(world: World, args: Args) -> dict[str, object]:
@@ -158,7 +157,7 @@ def judged(
     content: dict[str, object] = {"transitions": len(graph)}
     for level, (dst, src) in LEVELS.items():
         here, truth = convert(found, layout, "variable", dst, src), np.asarray(factors.reduce_graph(graph, dst, src))
-        mask = edge_mask(factors, dst, src)
+        mask = factors.edge_mask(dst, src)
         between = pooled(here[:, mask], truth[:, mask])
         content[level] = {"roc_auc_between": between.roc_auc, "f1_between": between.best.f1}
         if level == "entity":

@@ -28,7 +28,7 @@ from elden.dynamics.likelihood import Batch, forward, likelihood_and_derivative,
 from elden.dynamics.training import Model
 from elden.graphs.base import Detector, Reference
 from elden.graphs.gradient import Gradient, by_source
-from elden.graphs.intervention import Intervention, moved, own_edges, predicted, sum_up, total_variation, try_values
+from elden.graphs.intervention import Intervention, gated, predicted, sum_up, total_variation, try_values
 from elden.graphs.pcmi_sampled import PcmiSampled
 from elden.graphs.thresholds import Rule
 from elden.provenance import provenance
@@ -44,9 +44,7 @@ _HIGH = 1e6  # above every score
 
 def gate(layout: Layout, scores: Scores, batch: Batch, reference: Reference) -> Scores:
     """Only what changed has a cause other than itself. Scores below 0, which pcmi has, are no evidence of any."""
-    change = moved(layout, batch, reference).T[..., None]
-    gated: Scores = jnp.maximum(scores, 0.0) * change + _HIGH * own_edges(layout) * (1.0 - change)
-    return gated
+    return gated(layout, jnp.maximum(scores, 0.0), batch, reference, _HIGH)
 
 
 def valid(layout: Layout, scores: Scores, model: Model, batch: Batch) -> Scores:

@@ -22,7 +22,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +33,6 @@ from rich.table import Table
 
 import elden
 from elden.data import CollectConfig, collect
-from elden.dynamics import network
 from elden.dynamics.config import NetworkConfig, Precision, TrainConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import encode
@@ -101,8 +99,6 @@ class Args:
     """Transitions that are read at a time, on each device (GPU: take 4096)."""
     repeats: int = 5
     """Timed runs; the figure is their median."""
-    products: bool = False
-    """Read graphs without the kernels that GPUs have for that."""
     skip_bfloat16: bool = False
     """Leave out half precision, which CPUs only emulate."""
     out: Path | None = None
@@ -268,8 +264,6 @@ def main(args: Args) -> None:
     """Take all figures."""
     jax.config.update("jax_num_cpu_devices", os.cpu_count())  # type: ignore[no-untyped-call]
     check(args)
-    if args.products:
-        mock.patch.object(network, "worth_fusing", return_value=False).start()
     split = collect(elden.make(args.world), CollectConfig(transitions=max(20_000, 2 * args.graphs))).train
     data = Transitions(*(jnp.asarray(part) for part in (split.obs, split.action, split.next_obs)))
     rows, peaks = [], [peak_gflop_per_s()]

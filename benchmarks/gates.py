@@ -28,7 +28,7 @@ from elden.bonuses.ensemble import chunked
 from elden.bonuses.model_based import Gate, ModelBonus
 from elden.dynamics.training import Transitions
 from elden.provenance import provenance
-from elden.training.loop import Loop
+from elden.training.algorithm import Loop
 from elden.training.presets import TrainingPreset, training_preset
 from elden.worlds.base import World
 
@@ -125,13 +125,13 @@ def main(args: Args) -> None:
     assert isinstance(loop.bonus, ModelBonus)
     keys = jax.random.split(jax.random.key(0), 1)
     state = jax.jit(loop.init)(keys)
-    roll, teach = jax.jit(loop.roll), jax.jit(loop.teach)
+    collect, update = jax.jit(loop.collector.collect), jax.jit(jax.vmap(loop.bonus.update))
     for rollout in range(args.rollouts):
         now = jax.vmap(lambda key, number=rollout: jax.random.fold_in(key, number))(keys)
-        worlds, solvable, taken = roll(state, now, jnp.asarray(False))
-        bonus, metrics = teach(state.bonus, now, taken.steps)
-        state = replace(state, worlds=worlds, solvable=solvable, bonus=bonus)
-    _, _, taken = roll(state, jax.random.split(jax.random.key(1), 1), jnp.asarray(False))
+        worlds, taken = collect(state.worlds, state.policy, now, jnp.asarray(False))
+        bonus, metrics = update(state.bonus, now, taken.steps)
+        state = replace(state, worlds=worlds, bonus=bonus)
+    _, taken = collect(state.worlds, state.policy, jax.random.split(jax.random.key(1), 1), jnp.asarray(False))
     learnt = jax.tree.map(lambda leaf: leaf[0], state.bonus)
     fresh = jax.tree.map(lambda leaf: leaf[0], taken.steps).transitions()
     found = [

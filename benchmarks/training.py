@@ -31,7 +31,7 @@ from elden.ahead import compile_ahead
 from elden.bonuses import BONUSES
 from elden.dynamics.config import Precision
 from elden.provenance import provenance
-from elden.training.loop import Loop
+from elden.training.algorithm import Loop
 from elden.training.presets import TrainingPreset, training_preset
 
 _Tree = TypeVar("_Tree")
@@ -140,13 +140,15 @@ def measure(args: Args, bonus: str, precision: Precision) -> Row:
 def parts(args: Args, loop: "Loop[Any]", state: Any, keys: Any) -> dict[str, float]:
     """Seconds of each part of an iteration."""
     warm = jnp.asarray(True)
-    _, _, rollout = jax.jit(loop.roll)(state, keys, warm)
-    _, _, scaled, _ = jax.jit(loop.pay)(state.bonus, state.scale, rollout.steps)
+    collect, reward = loop.collector.collect, jax.vmap(loop.bonus.reward)
+    _, rollout = jax.jit(collect)(state.worlds, state.policy, keys, warm)
+    _, intrinsic, _ = jax.jit(reward)(state.bonus, rollout.steps)
+    trajectory = jax.jit(jax.vmap(loop.trajectory))(rollout, intrinsic)
     calls: dict[str, tuple[Callable[..., object], tuple[object, ...]]] = {
-        "world and acting": (loop.roll, (state, keys, warm)),
-        "bonus and graphs": (loop.pay, (state.bonus, state.scale, rollout.steps)),
-        "policy": (loop.learn, (state.policy, keys, rollout, scaled)),
-        "dynamics": (loop.teach, (state.bonus, keys, rollout.steps)),
+        "world and acting": (collect, (state.worlds, state.policy, keys, warm)),
+        "bonus and graphs": (reward, (state.bonus, rollout.steps)),
+        "policy": (jax.vmap(loop.agent.update), (state.policy, keys, trajectory)),
+        "dynamics": (jax.vmap(loop.bonus.update), (state.bonus, keys, rollout.steps)),
     }
     seconds = {}
     for name, (function, arguments) in calls.items():

@@ -11,7 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jaxtyping import Array, Float, Key, Num
 
-from elden.agents import Categorical, Experience, Normal, Ppo, PpoConfig, PpoState, actions_of
+from elden.agents import (
+    Agent,
+    Categorical,
+    Experience,
+    Normal,
+    Ppo,
+    PpoConfig,
+    PpoState,
+    Trajectory,
+    act,
+    actions_of,
+)
 from elden.agents.gae import advantages
 from elden.agents.networks import orthogonal
 from elden.factors import Continuous, Discrete
@@ -109,13 +120,19 @@ def learn(agent: Ppo, probe: Probe, rounds: int) -> PpoState:
     def one(state: PpoState, key: Key[Array, ""]) -> tuple[PpoState, None]:
         draw_key, act_key, update_key = jax.random.split(key, 3)
         inputs = probe.draw(draw_key)
-        action, log_prob = agent.act(state.network, act_key, inputs)
+        action, log_prob = act(agent, state, act_key, inputs)
         reward = probe.pay(inputs, action)
-        values = state.network.values(inputs)[:, 0]
         ended = jnp.ones((1, reward.shape[0]), jnp.bool_)
-        advantage = advantages(reward[None], values[None], values[None], ended, ended, 0.9, 0.95)[0]
-        experience = Experience(inputs, action, log_prob, advantage, reward[:, None])
-        return agent.update(state, update_key, experience)[0], None
+        taken = Trajectory(
+            inputs=inputs[None],
+            next_inputs=inputs[None],
+            action=action[None],
+            log_prob=log_prob[None],
+            rewards=reward[None, :, None],
+            terminated=ended,
+            done=ended,
+        )
+        return agent.update(state, update_key, taken)[0], None
 
     start = agent.init(jax.random.key(0))
     keys = jax.random.split(jax.random.key(1), rounds)
@@ -165,17 +182,38 @@ def test_an_update_that_is_not_finite_is_skipped_and_counted() -> None:
     state = agent.init(jax.random.key(0))
     ones = jnp.ones(64, jnp.float32)
     bad = Experience(ones[:, None], jnp.zeros(64, jnp.int32), -ones, ones * jnp.nan, ones[:, None])
-    after, metrics = agent.update(state, jax.random.key(1), bad)
+    after, metrics = agent.learn(state, jax.random.key(1), bad)
     assert int(after.skipped) == agent.config.epochs == int(metrics["policy/skipped"])
     for before, now in zip(jax.tree.leaves(state.network), jax.tree.leaves(after.network), strict=True):
         np.testing.assert_array_equal(before, now)
+
+
+def test_every_stream_of_rewards_has_its_own_values_and_discount() -> None:
+    agent = Ppo(ONE_BATCH, Categorical(2), 3, discounts=(0.9, 0.5))
+    assert isinstance(agent, Agent)
+    network, rng = agent.init(jax.random.key(0)).network, np.random.default_rng(0)
+    inputs, following = (jnp.asarray(rng.normal(size=(6, 2, 3)), jnp.float32) for _ in range(2))
+    rewards = rng.normal(size=(6, 2, 2)).astype(np.float32)
+    done = rng.random((6, 2)) < 0.4
+    ends = done & (rng.random((6, 2)) < 0.5)
+    action, log_prob = jnp.zeros((6, 2), jnp.int32), jnp.zeros((6, 2))
+    parts = (inputs, following, action, log_prob, jnp.asarray(rewards), jnp.asarray(ends), jnp.asarray(done))
+    experience = agent.experience(network, Trajectory(*parts))
+    values, after = (np.asarray(network.values(each)) for each in (inputs, following))
+    slow = np.zeros((6, 2, 2))
+    for env, stream in np.ndindex(2, 2):
+        at = (slice(None), env, stream)
+        numbers = (rewards[at], values[at], after[at], ends[:, env], done[:, env])
+        slow[at] = slow_advantages(*numbers, agent.discounts[stream], agent.config.gae)
+    np.testing.assert_allclose(experience.advantage, slow.sum(-1).ravel(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(experience.returns, (slow + values).reshape(-1, 2), rtol=1e-4, atol=1e-5)
 
 
 def moved_by(agent: Ppo, experience: Experience, updates: int) -> list[float]:
     """How far each update moves the policy's first layer."""
     state, moved = agent.init(jax.random.key(0)), []
     for _ in range(updates):
-        after, _ = agent.update(state, jax.random.key(1), experience)
+        after, _ = agent.learn(state, jax.random.key(1), experience)
         layers = [each.network.policy.layers[0].weight for each in (state, after)]
         moved.append(float(jnp.abs(layers[1] - layers[0]).sum()))
         state = after
@@ -211,7 +249,7 @@ def test_errors_of_values_do_not_hold_the_policy_back_where_gradients_are_clippe
         for returns in (SOME, SOME + wrong):
             before = state
             experience = Experience(SOME[:, None], jnp.zeros(8, jnp.int32), -jnp.ones(8), SOME, returns[:, None])
-            state, _ = agent.update(state, jax.random.key(1), experience)
+            state, _ = agent.learn(state, jax.random.key(1), experience)
         layers = [each.network.policy.layers[0].weight for each in (before, state)]
         return float(jnp.abs(layers[1] - layers[0]).sum())
 

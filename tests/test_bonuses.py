@@ -32,10 +32,10 @@ from elden.bonuses.changes import ChangeConfig
 from elden.bonuses.composite import Composite, CompositeState
 from elden.bonuses.counts import places
 from elden.bonuses.dependency import DependencyConfig
-from elden.bonuses.elden import Dependencies, other_edges
+from elden.bonuses.elden import Dependencies
 from elden.bonuses.ensemble import Ensemble, chunked
 from elden.bonuses.influence import CountConfig
-from elden.bonuses.model_based import Gate, ModelBonus, ModelState
+from elden.bonuses.model_based import Gate, ModelBonus, ModelState, WithModels
 from elden.bonuses.payment import pay
 from elden.bonuses.reading import MajorityReader
 from elden.bonuses.registry import settings_read
@@ -45,6 +45,9 @@ from elden.dynamics.training import Transitions
 from elden.dynamics.variants import Plain
 from elden.factors import Continuous, Discrete, Entity, Factors, Variable
 from elden.graphs.gradient import Gradient
+from elden.graphs.input_mask import LearntMask
+from elden.graphs.reader import Reader
+from elden.graphs.registry import DETECTORS
 from elden.graphs.thresholds import Rule, automatic, change_threshold
 
 STAY, LEFT, RIGHT, PULL = range(4)
@@ -445,11 +448,80 @@ def test_noise_is_what_members_are_off_by_and_a_share_of_typical_changes() -> No
     assert float(memory.noise[0, 0]) == pytest.approx(np.sqrt(allowed + (errors**2).mean()), rel=1e-4)
 
 
+# Every detector in a bonus.
+
+
+@lru_cache
+def shown(name: str) -> tuple[ModelBonus, ModelState]:
+    """A bonus that reads untrained models with this detector, after it has been shown some steps."""
+    ensemble = replace(TINY.ensemble, updates=0)
+    bonus = make_bonus("elden", SPACE, TINY, ensemble=ensemble, detector=name, automatic_threshold=True)
+    assert isinstance(bonus, ModelBonus)
+    state = trained(bonus, walk(0, 64))
+    assert isinstance(state, ModelState)
+    return bonus, state
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_every_detector_reads_the_members_of_a_bonus(name: str) -> None:
+    bonus, state = shown(name)
+    assert isinstance(bonus.signal, Dependencies)
+    detector = bonus.signal.detector
+    score = jax.jit(detector.scores, static_argnums=0)
+    models = [jax.tree.map(lambda leaf, m=m: leaf[m], state.ensemble.train.model) for m in range(3)]
+    reference = bonus.ensemble.reference(state.ensemble)
+
+    def scores(seen: Transitions) -> np.ndarray:
+        batch = encode(bonus.layout, seen.obs, seen.action, seen.next_obs)
+        return np.stack([np.asarray(score(bonus.layout, model, batch, reference)) for model in models])
+
+    recent = bonus.ensemble.recent(state.ensemble, TINY.ensemble.chunk)
+    mask = SPACE.factors.edge_mask("variable", detector.sources(bonus.layout))
+    changed = np.asarray(recent.obs != recent.next_obs)  # every entity has one variable
+    threshold = automatic(scores(recent).mean(0), changed, mask, detector.threshold_rule)
+    assert float(state.memory.threshold) == pytest.approx(threshold, rel=1e-4)
+    steps = walk(1, 8)
+    graphs = scores(steps.transitions()) >= float(state.memory.threshold)
+    assert graphs.any()
+    assert not graphs.all()
+    _, rewards, _ = compiled(bonus)[1](state, steps)
+    expected = np.var(graphs.astype(np.float64), axis=0, ddof=1).mean((1, 2))
+    np.testing.assert_allclose(np.asarray(rewards).ravel(), expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["input-mask", "attention-mask"])
+def test_a_network_that_learns_behind_a_mask_is_read_behind_it(name: str) -> None:
+    bonus, state = shown(name)
+    ensemble = bonus.ensemble
+    models, batch = ensemble.models(state.ensemble), ensemble.encode(walk(1, 8).transitions())
+    if name == "input-mask":  # it begins with all inputs seen
+        models = replace(models, extra=models.extra | {"bias": models.extra["bias"] - 1e3})
+    open_eyed = Ensemble(SPACE, ensemble.config, Plain())
+    outputs = np.asarray(ensemble.outputs(models, batch))
+    assert not np.allclose(outputs, open_eyed.outputs(models, batch))
+    if name == "input-mask":  # who may see nothing says the same of everything
+        np.testing.assert_allclose(outputs, np.broadcast_to(outputs[..., :1], outputs.shape), atol=1e-6)
+
+
+@pytest.mark.parametrize(("updates", "rise"), [(1_000_000, (50_000, 100_000)), (50_000, (5_000, 10_000))])
+def test_the_schedule_of_a_mask_is_fitted_to_the_training(updates: int, rise: tuple[int, int]) -> None:
+    ensemble = replace(TINY.ensemble, schedule=updates)
+    for name in ("elden", "graph-count"):
+        bonus = make_bonus(name, SPACE, TINY, ensemble=ensemble, detector="input-mask")
+        assert isinstance(bonus, WithModels)
+        found = bonus.models_in(jax.eval_shape(lambda key, bonus=bonus: bonus.init(key, 2), jax.random.key(0)))
+        assert found is not None
+        mask = found[0].ensemble.variant
+        assert isinstance(mask, LearntMask)
+        assert (mask.start, mask.stop) == rise
+        assert mask.cooling == 4 * updates
+
+
 # Small parts.
 
 
 def test_own_edges_and_those_of_the_rest() -> None:
-    mask = other_edges(SPACE.layout(TINY.ensemble.network), Gradient())
+    mask = Reader(SPACE.layout(TINY.ensemble.network), Gradient()).edge_mask
     assert mask.tolist() == [[False, True, True, True], [True, False, True, True], [True, True, False, True]]
 
 
@@ -465,7 +537,7 @@ def test_a_threshold_is_where_scores_say_best_what_changed() -> None:
     score = jax.jit(Gradient().scores, static_argnums=0)
     scores = np.mean([score(bonus.layout, model, batch, reference) for model in models], axis=0)
     changed = np.asarray(seen.obs != seen.next_obs)  # every entity has one variable
-    expected = change_threshold(scores, changed, other_edges(bonus.layout, Gradient()))
+    expected = change_threshold(scores, changed, Reader(bonus.layout, Gradient()).edge_mask)
     assert float(state.memory.threshold) == pytest.approx(expected, rel=1e-4)
     assert expected != pytest.approx(TINY.threshold)
 
@@ -486,13 +558,13 @@ def test_a_threshold_is_found_by_the_rule_of_the_detector(name: str) -> None:
     state = ignorant()
     memory, said = jax.jit(bonus.adapt)(state.ensemble, state.memory)
     assert isinstance(bonus.signal, Dependencies)
-    rule, mask = bonus.signal.detector.threshold_rule, other_edges(bonus.layout, bonus.signal.detector)
+    rule, mask = bonus.signal.detector.threshold_rule, Reader(bonus.layout, bonus.signal.detector).edge_mask
     scores, seen = mean_scores(bonus, state, TINY.ensemble.chunk)
     changed = np.asarray(seen.obs != seen.next_obs)  # every entity has one variable
     expected = {each: automatic(scores, changed, mask, each) for each in get_args(Rule)}
     assert float(memory.threshold) == pytest.approx(expected[rule], rel=1e-3)
     assert expected["change"] != pytest.approx(expected["otsu"], rel=1e-2)
-    reader = MajorityReader(bonus, bonus.signal.detector)
+    reader = MajorityReader(bonus, Reader(bonus.layout, bonus.signal.detector))
     read = jax.jit(reader.automatic)(replace(state, memory=replace(memory, threshold=jnp.float32(7.0))))
     assert float(read.memory.threshold) == pytest.approx(float(said["bonus/threshold"]), rel=1e-3)
 
@@ -524,7 +596,7 @@ def test_a_battery_and_a_noisy_value_do_not_fill_the_graph() -> None:
     assert isinstance(state, ModelState)
     scores, seen = mean_scores(bonus, state, 512)
     graphs = scores >= float(state.memory.threshold)
-    other, lit = other_edges(bonus.layout, Gradient()), np.asarray(seen.obs != seen.next_obs)[:, LAMP]
+    other, lit = Reader(bonus.layout, Gradient()).edge_mask, np.asarray(seen.obs != seen.next_obs)[:, LAMP]
     assert graphs[:, other].mean() < 0.3
     assert graphs[lit, LAMP][:, [0, -1]].mean() > 0.5  # the lamp changes by where the walker is, and the action
     assert graphs[~lit, LAMP][:, [0, -1]].mean() < 0.2

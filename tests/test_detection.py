@@ -24,7 +24,7 @@ from elden.dynamics.training import Transitions
 from elden.graphs.evaluate import default_chunk
 from elden.graphs.gradient import Gradient
 from elden.graphs.input_mask import InputMask
-from elden.graphs.metrics import edge_mask, f1_at
+from elden.graphs.metrics import f1_at
 from elden.graphs.registry import DETECTORS
 from elden.studies.config import DetectConfig, method_rows
 from elden.studies.detection import detect, groups_of
@@ -124,7 +124,7 @@ def test_the_folder_has_all_its_parts(finished: tuple[Detection, Path]) -> None:
     assert {file.name for file in (folder / "media").iterdir()} == expected
     with (folder / "tables" / "gradient-edges.csv").open() as stream:
         rows = list(csv.DictReader(stream))
-    assert len(rows) == edge_mask(thawing().factors, "entity", "entity").sum()
+    assert len(rows) == thawing().factors.edge_mask("entity", "entity").sum()
     assert all(int(row["found"]) + int(row["missed"]) == int(row["positives"]) for row in rows)
     assert skipped_lines(finished[0]) == []
     row = replace(finished[0].rows[0], skipped=(0, 7))
@@ -353,7 +353,7 @@ def test_all_edges_into_what_changed() -> None:
     held = held_out(data(), 4)
     factors = thawing().factors
     changed = entities_changed(factors, held.transitions)
-    mask, truth = edge_mask(factors, "entity", "entity"), held.truth(factors, "entity")
+    mask, truth = factors.edge_mask("entity", "entity"), held.truth(factors, "entity")
     called = (changed[..., None] & mask)[:, mask]
     true = truth[:, mask]
     found = all_into_changed(factors, held, "entity")

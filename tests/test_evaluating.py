@@ -30,10 +30,10 @@ from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.dynamics.training import Transitions
 from elden.factors import Discrete
 from elden.training import evaluation
+from elden.training.algorithm import Loop
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.edges import Edge, Edges
 from elden.training.evaluation import Evaluation, EvaluationConfig, Models, Outcomes, evaluate, play
-from elden.training.loop import Loop
 from elden.training.run import Training
 from elden.viewing.curves import Curve, learning_curves
 from elden.viewing.film import graph_film
@@ -82,7 +82,8 @@ def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def choose(loop: Loop[Any], network: ActorCritic, key: Key[Array, ""], state: WorldState) -> Int[Array, ""]:
     """What an agent does, by its probabilities."""
     elapsed = state.elapsed.astype(jnp.float32) / loop.world.max_steps
-    action: Int[Array, ""] = loop.agent.actions.sample(key, network.numbers(loop.inputs(WORLD.observe(state), elapsed)))
+    inputs = loop.actor.inputs(WORLD.observe(state), elapsed)
+    action: Int[Array, ""] = loop.agent.actions.sample(key, network.numbers(inputs))
     return action
 
 
@@ -204,16 +205,18 @@ def test_greedy_agents_do_what_is_most_likely_and_may_never_succeed(stopped: Tra
     # Both agents prefer to touch, wherever they are: nowhere.
     touch = jnp.zeros_like(last.bias).at[:, WORLD.action("touch")].set(50.0)
     stubborn = replace(network, policy=replace(network.policy, layers=(*layers, replace(last, bias=touch))))
-    played = play(loop, True, stubborn, jax.random.key(0), jnp.arange(2, dtype=jnp.int32))
+    played = play(
+        loop, True, replace(kept.tree.policy, network=stubborn), jax.random.key(0), jnp.arange(2, dtype=jnp.int32)
+    )
     assert (played.steps.action == WORLD.action("touch")).all()
     outcomes = Outcomes.of(played)
     rates: dict[str, Any] = outcomes.rates(WORLD.stage_names)
     assert (rates["success_rate"], rates["normalized_stage"], rates["solvable_rate"]) == (0.0, 0.0, 1.0)
     assert (rates["mean_length"], rates["mean_length_solved"]) == (WORLD.max_steps, None)
-    usual = play(loop, True, network, jax.random.key(0), jnp.arange(2, dtype=jnp.int32))
+    usual = play(loop, True, kept.tree.policy, jax.random.key(0), jnp.arange(2, dtype=jnp.int32))
     elapsed = jnp.arange(WORLD.max_steps, dtype=jnp.float32) / WORLD.max_steps
     shape = usual.steps.action.shape
-    inputs = loop.inputs(usual.steps.obs, jnp.broadcast_to(elapsed[:, None, None], shape))
+    inputs = loop.actor.inputs(usual.steps.obs, jnp.broadcast_to(elapsed[:, None, None], shape))
     for agent in range(2):
         one = jax.tree.map(lambda leaf, agent=agent: leaf[agent], network)
         np.testing.assert_array_equal(jnp.argmax(one.numbers(inputs[:, agent]), -1), usual.steps.action[:, agent])

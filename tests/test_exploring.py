@@ -21,8 +21,9 @@ import pytest
 from jaxtyping import Array, Float, Key
 
 import elden
-from elden.agents import PpoConfig
+from elden.agents import Ppo, PpoConfig
 from elden.bonuses import BONUSES, BonusConfig, EnsembleConfig, GateConfig, Steps
+from elden.bonuses.model_based import ModelBonus
 from elden.bonuses.nothing import Nothing
 from elden.cli import main
 from elden.cli.arguments import parse
@@ -36,8 +37,9 @@ from elden.data.plain import leaves
 from elden.data.slots import Slots
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.runs import Deadline, OutOfTimeError
+from elden.graphs.input_mask import LearntMask
+from elden.training.algorithm import Loop, LoopState
 from elden.training.config import LoopConfig, TrainingConfig
-from elden.training.loop import Loop, LoopState
 from elden.training.presets import training_preset
 from elden.training.run import STATE_VERSION, NotFiniteError, Training, _init, _program
 from elden.training.scale import Scale
@@ -226,7 +228,7 @@ def test_seeds_side_by_side_are_those_one_by_one() -> None:
     (alone, _), (together, _) = after(4, seeds=1, seed=1), after(4)
     assert alone.worlds is not None
     assert together.worlds is not None
-    assert_equal(alone.worlds.values, together.worlds.values[envs:])
+    assert_equal(alone.worlds.states.values, together.worlds.states.values[envs:])
     ours, theirs = (jax.tree.leaves((state.policy.network, state.bonus)) for state in (alone, together))
     for left, right in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(np.asarray(left[0], np.float64), np.asarray(right[1], np.float64), atol=1e-5)
@@ -363,6 +365,7 @@ def test_a_training_that_is_killed_goes_on_as_if_it_had_not_been(
         (("train", "thawing", "--preset", "paper", "--bonus.gate.level", "1"), "--bonus.gate.kind votes does not"),
         (("train", "thawing", "--preset", "paper", "--loop.intrinsic-discount", "0.9"), "no-separate-values does not"),
         (("train", "thawing", "--bonus.ensemble.train.penalty-of", "probability"), "train.penalty 0 does not"),
+        (("train", "thawing", "--bonus", "elden", "--bonus.ensemble.schedule", "9"), "detector gradient does not"),
         (
             ("train", "thawing", "--bonus", "elden", "--bonus.ensemble.train.weight", "1"),
             "train.priority 0 does not",
@@ -508,8 +511,20 @@ def test_nothing_is_learnt_or_paid_before_the_warm_up_is_over() -> None:
 
 
 def test_the_step_size_falls_over_the_iterations_in_which_the_policy_learns() -> None:
-    assert LOOP.agent.total_updates == 39 * 2 * 3
-    assert replace(LOOP, config=replace(TINY.loop, warmup_steps=STEPS)).agent.total_updates == 2 * 3
+    for warmup, updates in ((24, 39 * 2 * 3), (STEPS, 2 * 3)):
+        agent = replace(LOOP, config=replace(TINY.loop, warmup_steps=warmup)).agent
+        assert isinstance(agent, Ppo)
+        assert agent.total_updates == updates
+
+
+def test_schedules_of_masks_are_fitted_to_the_length_of_the_training() -> None:
+    bonus = replace(TINY.bonus, detector="input-mask")
+    loop = Loop.of(WORLD, replace(TINY, bonus_name="elden", bonus=bonus))
+    assert isinstance(loop.bonus, ModelBonus)
+    mask = loop.bonus.ensemble.variant
+    assert isinstance(mask, LearntMask)
+    assert mask.cooling == 4 * loop.config.iterations * bonus.ensemble.updates
+    assert 0 < mask.start < mask.stop <= loop.config.iterations * bonus.ensemble.updates / 5
 
 
 def test_the_density_of_graphs_is_told_where_graphs_are_read(whole: tuple[LoopState[Any], Path]) -> None:

@@ -798,3 +798,18 @@ class TestSpaceSample:
             DISCRETE.from_space_sample(sample, (3,))
         with raises("'door' mixes kinds, so its sample maps variables to values; got 3"):
             WORLD.from_space_sample({**WORLD.to_space_sample(OBS), "door": 3})
+
+
+@pytest.mark.parametrize(
+    ("dst", "src", "expected"),
+    [
+        ("variable", "variable", ["0111", "1011", "1101"]),
+        ("entity", "entity", ["011", "101"]),
+        ("variable", "entity", ["011", "011", "101"]),
+        ("entity", "variable", ["0011", "1101"]),
+    ],
+)
+def test_the_mask_of_edges_leaves_self_edges_out(dst: Granularity, src: Granularity, expected: list[str]) -> None:
+    by_hand = [[letter == "1" for letter in row] for row in expected]
+    assert DISCRETE.edge_mask(dst, src).tolist() == by_hand
+    assert DISCRETE.reduce_graph(np.zeros((3, 4), bool), dst, src).shape == DISCRETE.edge_mask(dst, src).shape

@@ -33,10 +33,10 @@ from elden.factors import Continuous, Discrete
 from elden.hosts.vector import Hosts, env_seeds
 from elden.hosts.worker import EnvironmentFailedError
 from elden.hosts.world import HostConfig, HostWorld, HostWorldError
-from elden.training.collecting import HostCollector, begun_anew
+from elden.training.algorithm import Loop
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.evaluation import _APART, EvaluationConfig
-from elden.training.loop import Loop
+from elden.training.host import HostCollector, begun_anew
 from elden.training.run import Training
 
 ENVS, ROLLOUT, ITERATIONS = 2, 20, 3
@@ -144,10 +144,10 @@ def test_rollouts_of_our_own_environments_agree_with_an_independent_replay() -> 
         action = next(calls)
         return jnp.asarray(action), jnp.zeros(action.shape, jnp.float32)
 
-    collector = HostCollector(loop, (3, 8), start=0)
+    collector = HostCollector(loop, (3, 8), 0, act)
     keys = jax.vmap(jax.random.key)(jnp.arange(2, dtype=jnp.uint32))
-    networks = jax.vmap(loop.agent.init)(keys).network
-    rollouts = [collector.collect(act, networks, keys, jnp.asarray(True)) for _ in range(2)]
+    policy = jax.vmap(loop.agent.init)(keys)
+    rollouts = [collector.collect(None, policy, keys, jnp.asarray(True))[1] for _ in range(2)]
     collector.close()
     whole: Any = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *rollouts)
     for agent, seed in enumerate((3, 8)):
@@ -265,7 +265,7 @@ def one_by_one(training: Training, agent: int, number: int) -> tuple[bool, int]:
     obs, _ = env.reset(seed=int(np.random.SeedSequence((word, number)).generate_state(1)[0]) >> 1)
     for taken in range(12):
         now = jax.random.fold_in(jax.random.fold_in(key, number), taken)
-        inputs = training.loop.inputs(jnp.asarray(factors.from_space_sample(obs)), jnp.float32(taken / 12))
+        inputs = training.loop.actor.inputs(jnp.asarray(factors.from_space_sample(obs)), jnp.float32(taken / 12))
         action = int(training.loop.agent.actions.sample(now, network.numbers(inputs)))
         obs, _, terminated, _, _ = env.step(action + 1)
         if terminated:

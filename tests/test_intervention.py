@@ -28,13 +28,12 @@ from elden.dynamics.likelihood import Batch, encode, forward
 from elden.dynamics.network import Network, init_network
 from elden.dynamics.training import Model, Trainer, Transitions
 from elden.factors import Continuous, Discrete, Entity, Factors, Granularity, Kind, Variable
-from elden.graphs.base import Reference
+from elden.graphs.base import Reference, changed
 from elden.graphs.gradient import Gradient
 from elden.graphs.intervention import (
     Intervention,
     far_apart,
     from_examples,
-    moved,
     replaced,
     sum_up,
     total_variation,
@@ -282,7 +281,7 @@ def plain_own(layout: Layout) -> Float[np.ndarray, "dst src"]:
 def plain_scores(
     layout: Layout, net: Network, data: Transitions, seen: Transitions
 ) -> Float[np.ndarray, "batch dst src"]:
-    """The detector's formula without `moved`, for one example, source, value and child after the other."""
+    """The detector's formula without the gate, for one example, source, value and child after the other."""
 
     @jax.jit
     def of_arrays(obs: Array, action: Array) -> Float[Array, "child slot value"]:
@@ -421,7 +420,7 @@ def test_a_cause_with_two_values_is_tried_at_the_other_one_alone(kind: Kind, fir
 def test_an_entity_moved_where_any_of_its_variables_did(world: str, children: Granularity) -> None:
     layout = world_layout(world, children, "variable" if children == "entity" else "entity")
     data, seen = some_transitions(layout), seen_transitions(layout)
-    got = np.asarray(jax.jit(partial(moved, layout))(batch_of(layout, data), reference_of(layout, seen)))
+    got = np.asarray(jax.jit(partial(changed, layout))(batch_of(layout, data), reference_of(layout, seen))).T
     before, after = np.asarray(data.obs), np.asarray(data.next_obs)
     for child, example in np.ndindex(*got.shape):
         assert got[child, example] == plain_moved(layout, child, before[example], after[example], seen)
@@ -444,8 +443,8 @@ def test_what_hardly_moves_has_a_yardstick_too() -> None:
     reference = Reference.of(layout, data.obs, data.action, data.next_obs, examples=3)
     assert reference.inputs.shape[-1] == 3
     np.testing.assert_allclose(reference.step[:, 0], [1.0, x.std(), 0.3], rtol=1e-3)
-    change = np.asarray(moved(layout, batch_of(layout, data), reference))
-    np.testing.assert_array_equal(change, np.broadcast_to(np.arange(500) % 5 == 0, (3, 500)))
+    change = np.asarray(changed(layout, batch_of(layout, data), reference))
+    np.testing.assert_array_equal(change.T, np.broadcast_to(np.arange(500) % 5 == 0, (3, 500)))
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
 
-from elden.factors import Discrete, Entity, Factors, Granularity, Variable
+from elden.factors import Discrete, Entity, Factors, Variable
 from elden.graphs import metrics
 from elden.graphs.metrics import NO_EVENT, EdgeRow, TypeRow
 
@@ -143,30 +143,11 @@ def test_what_cannot_be_measured_is_refused() -> None:
         metrics.measure(np.zeros((3, 1, 2)), np.zeros((3, 1, 2), bool), np.zeros((1, 2), bool))
 
 
-@pytest.mark.parametrize(
-    ("dst", "src", "expected"),
-    [
-        ("variable", "variable", ["0111", "1011", "1101"]),
-        ("entity", "entity", ["011", "101"]),
-        ("variable", "entity", ["011", "011", "101"]),
-        ("entity", "variable", ["0011", "1101"]),
-    ],
-)
-def test_edge_mask(dst: Granularity, src: Granularity, expected: list[str]) -> None:
-    by_hand = np.array([[letter == "1" for letter in row] for row in expected])
-    np.testing.assert_array_equal(metrics.edge_mask(FACTORS, dst, src), by_hand)
-    with_diagonal = metrics.edge_mask(FACTORS, dst, src, diagonal=True)
-    assert with_diagonal.shape == by_hand.shape
-    assert with_diagonal.all()
-    reduced = FACTORS.reduce_graph(np.zeros((3, 4), bool), dst, src)
-    assert reduced.shape == by_hand.shape
-
-
 def made_up(num_steps: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(2)
     truth = rng.random((num_steps, 3, 4)) < np.linspace(0.1, 0.5, 12).reshape(3, 4)
     scores = np.round(rng.random((num_steps, 3, 4)) + 0.4 * truth, 1)
-    return scores, truth, metrics.edge_mask(FACTORS, "variable", "variable")
+    return scores, truth, FACTORS.edge_mask("variable", "variable")
 
 
 def test_measure_counts_the_masked_edges_only() -> None:

@@ -28,7 +28,6 @@ from elden import viewing
 from elden.dynamics.runs import Run
 from elden.dynamics.training import Transitions
 from elden.graphs.gradient import Gradient
-from elden.graphs.metrics import edge_mask
 from elden.graphs.registry import DETECTORS
 from elden.studies import figures
 from elden.studies.config import Level, Row
@@ -539,7 +538,7 @@ def test_an_episode_is_played_up_to_its_end() -> None:
 
 def level_result(level: Level) -> LevelResult:
     """Of scores whose automatic threshold is known: what changed has edges of 0.8 or 0.9, what did not of 0.1."""
-    mask = edge_mask(DISCRETE, "entity", "entity")
+    mask = DISCRETE.edge_mask("entity", "entity")
     changed = np.array([[True, False], [False, True], [False, False]])
     height = 0.9 if level == "entity" else 0.8
     scores = np.where(changed[..., None], height, 0.1) * np.ones((3, 2, 3), np.float32)

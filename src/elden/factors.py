@@ -377,6 +377,22 @@ class Factors:
             graph = jnp.stack([*columns, graph[..., -1]], axis=-1)
         return graph
 
+    def edge_mask(self, dst: Granularity, src: Granularity) -> Bool[np.ndarray, "dst src"]:
+        """All edges but self-edges; the action's column always counts.
+
+        With one axis at each granularity, the edge from an entity to one of its own variables, or from a variable to
+        its own entity, is a self-edge too.
+        """
+        mask = np.ones((len(self.source_names(dst)) - 1, len(self.source_names(src))), np.bool_)
+        if dst == src:
+            mask[:, :-1] = ~np.eye(len(mask), dtype=np.bool_)
+            return mask
+        rows, columns = (
+            np.asarray(self.entity_of) if axis == "variable" else np.arange(self.num_entities) for axis in (dst, src)
+        )
+        mask[:, :-1] = rows[:, None] != columns
+        return mask
+
     def to_named(self, obs: Shaped[Array | np.ndarray, "width"]) -> Named:
         """One flat observation as `{entity: {variable: value}}`, for people and JSON."""
         _check_shape("a flat observation", obs.shape, (self.width,))

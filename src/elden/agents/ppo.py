@@ -3,25 +3,24 @@
     L = −E[min(ρ A, clip(ρ, 1 − c, 1 + c) A)] + v · E[Σ_h (V_h − R_h)²] / 2 − e · E[H(π)],   ρ = π(a|s) / π_old(a|s)
 
 Values have one or more heads, one for each stream of rewards (task, intrinsic); the advantages of the streams are
-summed with weights before they get here. What the policy reads is a flat vector, whatever it was made from.
+added up. What the policy reads is a flat vector, whatever it was made from.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, Key, Num
+from jaxtyping import Array, Float, Int, Key, Num, Shaped
 
 from elden.agents.actions import Actions
+from elden.agents.base import Metrics, Trajectory
+from elden.agents.gae import advantages
 from elden.agents.networks import Mlp
 from elden.dynamics.config import Activation
 from elden.optimise import finite_step, tree_norm
 from elden.pytree import pytree
-
-Metrics: TypeAlias = dict[str, Float[Array, "..."]]
 
 
 @dataclass(frozen=True)
@@ -151,8 +150,8 @@ class Ppo:
     actions: Actions
     inputs: int
     """Length of what the policy reads."""
-    heads: int = 1
-    """Streams of rewards."""
+    discounts: tuple[float, ...] = (0.99,)
+    """Discount of each stream of rewards; each has a value head of its own."""
     total_updates: int | None = None
     """Updates in the whole training; needed only where the learning rate falls."""
 
@@ -190,17 +189,38 @@ class Ppo:
         network = ActorCritic(
             policy=mlp(policy_key, self.actions.outputs, 0.01),
             free=jnp.zeros(self.actions.free),
-            values=mlp(value_key, self.heads, 1.0),
+            values=mlp(value_key, len(self.discounts), 1.0),
         )
         return PpoState(network, self._optimiser.init(network), jnp.int32(0), jnp.int32(0))
 
-    def act(
-        self, network: ActorCritic, key: Key[Array, ""], inputs: Float[Array, "env feature"]
-    ) -> tuple[Num[Array, "env *component"], Float[Array, " env"]]:
-        """An action for each environment, and the logarithm of its probability."""
-        numbers = network.numbers(inputs)
-        action = self.actions.sample(key, numbers)
-        return action, self.actions.log_prob(numbers, action)
+    def numbers(self, state: PpoState, inputs: Float[Array, "*batch feature"]) -> Float[Array, "*batch number"]:
+        """The parameters of the distribution over actions, for each input."""
+        return state.network.numbers(inputs)
+
+    def update(self, state: PpoState, key: Key[Array, ""], trajectory: Trajectory) -> tuple[PpoState, Metrics]:
+        """Learn from a trajectory, with the advantages of all streams added up."""
+        return self.learn(state, key, self.experience(state.network, trajectory))
+
+    def experience(self, network: ActorCritic, trajectory: Trajectory) -> Experience:
+        """The steps of a trajectory with their advantages, in no order."""
+        values, following = (network.values(inputs) for inputs in (trajectory.inputs, trajectory.next_inputs))
+        ends, gae = (trajectory.terminated, trajectory.done), self.config.gae
+        streams = [
+            advantages(trajectory.rewards[..., i], values[..., i], following[..., i], *ends, discount, gae)
+            for i, discount in enumerate(self.discounts)
+        ]
+        stacked = jnp.stack(streams, axis=-1)
+
+        def flat(part: Shaped[Array, "time env ..."]) -> Shaped[Array, "step ..."]:
+            return part.reshape(-1, *part.shape[2:])
+
+        return Experience(
+            inputs=flat(trajectory.inputs),
+            action=flat(trajectory.action),
+            log_prob=flat(trajectory.log_prob),
+            advantage=flat(jnp.sum(stacked, axis=-1)),
+            returns=flat(stacked + values),
+        )
 
     def loss(self, network: ActorCritic, batch: Experience) -> tuple[Float[Array, ""], Metrics]:
         """The loss of one minibatch, whose advantages are brought to mean 0 and deviation 1."""
@@ -228,14 +248,8 @@ class Ppo:
         }
         return total, metrics
 
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        """What `update` tells."""
-        names = ("loss", "value_loss", "entropy", "clipped", "kl", "gradient_norm", "skipped")
-        return tuple(f"policy/{name}" for name in names)
-
-    def update(self, state: PpoState, key: Key[Array, ""], experience: Experience) -> tuple[PpoState, Metrics]:
-        """Several epochs over a rollout, each in minibatches of another order.
+    def learn(self, state: PpoState, key: Key[Array, ""], experience: Experience) -> tuple[PpoState, Metrics]:
+        """Several epochs over these steps, each in minibatches of another order.
 
         What does not fill a minibatch is left out of that epoch. Metrics are means over the updates that were made.
         """

@@ -38,6 +38,10 @@ class Beside(Generic[State]):
         keys = jax.random.split(key)
         return BesideState(self.bonus.init(keys[0], num_envs), self.models.init(keys[1], num_envs))
 
+    def models_in(self, state: BesideState[State]) -> tuple[ModelBonus, ModelState]:
+        """The models beside the bonus."""
+        return self.models, state.model
+
     def reward(
         self, state: BesideState[State], steps: Steps
     ) -> tuple[BesideState[State], Float[Array, "time env"], Metrics]:

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from elden.bonuses.base import AnyBonus, Metrics, Steps
+from elden.bonuses.elden import Dependencies
 from elden.bonuses.ensemble import Ensemble, EnsembleState
-from elden.bonuses.model_based import Memory, ModelBonus, ModelState
+from elden.bonuses.model_based import Memory, ModelBonus, ModelState, WithModels
 from elden.pytree import pytree
 
 Mode: TypeAlias = Literal["sum", "gated"]
@@ -71,6 +72,12 @@ class Composite:
         if isinstance(part, ModelBonus) and isinstance(own, Memory):
             return ModelState(state.ensembles[self.ensembles.index(part.ensemble)], own)
         return own
+
+    def models_in(self, state: CompositeState) -> tuple[ModelBonus, ModelState] | None:
+        """Those of the first part that reads graphs, else of the first one that reads models at all."""
+        parts = [(part, self.state_of(state, i)) for i, part in enumerate(self.parts) if isinstance(part, WithModels)]
+        found = [each for each in (part.models_in(own) for part, own in parts) if each is not None]
+        return min(found, key=lambda each: not isinstance(each[0].signal, Dependencies), default=None)
 
     def reward(self, state: CompositeState, steps: Steps) -> tuple[CompositeState, Float[Array, "time env"], Metrics]:
         """The mix of what the parts pay; of a metric that several parts have, that of the first is told."""

@@ -98,6 +98,10 @@ class GraphCount:
         """Untrained models, nothing counted."""
         return GraphCountState(self.consensus.init(key, num_envs), jnp.zeros(2**_BITS, jnp.int32))
 
+    def models_in(self, state: GraphCountState) -> tuple[ModelBonus, ModelState]:
+        """Those that graphs are read from."""
+        return self.consensus, state.model
+
     def rows(self, state: ModelState, seen: Transitions) -> tuple[Int[Array, "step child"], Metrics]:
         """Place of each child's row of the graph, and how well the ensemble predicted."""
         graph, metrics = self.consensus.amounts(state, seen)

@@ -55,6 +55,10 @@ class CuriosityCritic:
         critic = Mlp.init(keys[1], sizes, "relu", last_scale=0.0)
         return CuriosityCriticState(self.curiosity.init(keys[0], num_envs), Fitted.init(self.config, critic))
 
+    def models_in(self, state: CuriosityCriticState) -> tuple[ModelBonus, ModelState]:
+        """Those of curiosity."""
+        return self.curiosity, state.model
+
     def _predicted(self, critic: Mlp, seen: Transitions) -> Float[Array, "step child"]:
         space = self.curiosity.space
         if isinstance(space.action, Discrete):

@@ -19,13 +19,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from elden.bonuses.base import Metrics, Steps
-from elden.bonuses.elden import other_edges
 from elden.bonuses.ensemble import chunked
 from elden.bonuses.model_based import ModelBonus, ModelState
 from elden.bonuses.payment import Episodes
 from elden.bonuses.whether import Whether, WhetherConfig, WhetherState, check_once
 from elden.dynamics.training import Transitions
-from elden.graphs.intervention import moved
+from elden.graphs.base import Detector, changed
+from elden.graphs.reader import Reader
 from elden.pytree import pytree
 
 
@@ -84,11 +84,16 @@ class DependencySurprise:
         episodes = Episodes.init(num_envs, self.networks.bits)
         return DependencyState(self.consensus.init(keys[0], num_envs), self.networks.init(keys[1]), episodes)
 
+    def models_in(self, state: DependencyState) -> tuple[ModelBonus, ModelState]:
+        """Those that graphs are read from."""
+        return self.consensus, state.model
+
     def hindsight(self, state: ModelState, seen: Transitions) -> tuple[Bool[Array, "step bit"], Metrics]:
         """The edges into what changed from anything else, and a bit for each change that has no such edge."""
         share, metrics = self.consensus.amounts(state, seen)
-        change = self._moved(state, seen)
-        other = other_edges(self.consensus.layout, self.consensus.signal.detector)  # type: ignore[attr-defined]
+        change = self._changed(state, seen)
+        detector: Detector = self.consensus.signal.detector  # type: ignore[attr-defined]
+        other = Reader(self.consensus.layout, detector).edge_mask
         edges = (share > 0.5) & other & change[..., None]
         if self.config.permuted:
             order = jax.random.uniform(jax.random.key(0), edges.shape)
@@ -98,11 +103,11 @@ class DependencySurprise:
         bits = jnp.concatenate([edges, (unexplained & self.config.unexplained)[..., None]], axis=-1)
         return bits.reshape(bits.shape[0], -1), metrics
 
-    def _moved(self, state: ModelState, seen: Transitions) -> Bool[Array, "step child"]:
+    def _changed(self, state: ModelState, seen: Transitions) -> Bool[Array, "step child"]:
         ensemble, number = self.consensus.ensemble, seen.obs.shape[0]
         reference = ensemble.reference(state.ensemble)
         pieces = chunked(number, min(ensemble.config.chunk, number))
-        parts = jax.lax.map(lambda piece: moved(ensemble.layout, ensemble.encode(seen[piece]), reference).T > 0, pieces)
+        parts = jax.lax.map(lambda piece: changed(ensemble.layout, ensemble.encode(seen[piece]), reference), pieces)
         whole: Bool[Array, "step child"] = parts.reshape(-1, parts.shape[-1])[:number]
         return whole
 
@@ -161,6 +166,10 @@ class EdgeCount:
         bits = self.reader.networks.bits
         nothing = Episodes.init(num_envs, bits)
         return EdgeCountState(self.reader.consensus.init(key, num_envs), jnp.zeros(bits, jnp.int32), nothing, nothing)
+
+    def models_in(self, state: EdgeCountState) -> tuple[ModelBonus, ModelState]:
+        """Those that graphs are read from."""
+        return self.reader.consensus, state.model
 
     def reward(self, state: EdgeCountState, steps: Steps) -> tuple[EdgeCountState, Float[Array, "time env"], Metrics]:
         """Rare edges are worth more."""

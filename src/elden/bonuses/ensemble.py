@@ -9,12 +9,13 @@ from jaxtyping import Array, Float, Int, Key
 from elden.bonuses.base import Metrics, Space, Steps
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.layout import Layout
-from elden.dynamics.likelihood import Batch, encode, forward
+from elden.dynamics.likelihood import Batch, encode
 from elden.dynamics.replay import Priorities, Ring
 from elden.dynamics.training import Model, Settings, Trainer, TrainState, Transitions
 from elden.dynamics.variants import Variant
 from elden.factors import Discrete
 from elden.graphs.base import Reference
+from elden.graphs.reader import predict
 from elden.pytree import pytree
 
 _EXAMPLES = 256
@@ -39,11 +40,16 @@ class EnsembleConfig:
     """Updates of every model for one rollout."""
     chunk: int = 1024
     """Transitions that are judged at a time: more need more memory."""
+    schedule: int | None = None
+    """Updates of the whole training, which the schedules of learnt masks are fitted to. None takes those of the
+    training, or 500,000 where its length is not known."""
 
     def __post_init__(self) -> None:
         for name in ("members", "capacity", "chunk"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must be 1 or more")
+        if self.schedule is not None and self.schedule < 1:
+            raise ValueError(f"schedule={self.schedule} given; it must be 1 or more")
         if self.updates < 0:
             raise ValueError(f"updates={self.updates} given; it must be 0 or more")
 
@@ -137,11 +143,7 @@ class Ensemble:
 
     def outputs(self, models: Model, batch: Batch) -> Float[Array, "member child slot value batch"]:
         """What every member predicts."""
-
-        def one(model: Model) -> Float[Array, "child slot value batch"]:
-            return forward(self.layout, model.net, batch.inputs, final=True).out
-
-        return jax.vmap(one)(models)
+        return predict(self.layout, self.variant, models, batch)
 
     def reference(self, state: EnsembleState) -> Reference:
         """Some of what was seen, for detectors that try other values."""

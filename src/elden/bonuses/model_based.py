@@ -7,7 +7,7 @@ computed where all children of a step are closed.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Protocol, TypeAlias, TypeVar, get_args, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, get_args, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -178,6 +178,14 @@ class ModelState:
     memory: Memory
 
 
+@runtime_checkable
+class WithModels(Protocol):
+    """A bonus that has dynamics models, from which local graphs can be read."""
+
+    def models_in(self, state: Any) -> "tuple[ModelBonus, ModelState] | None":
+        """The part that reads them, with its state; None where no part does."""
+
+
 _Read: TypeAlias = tuple[Float[Array, "step child item"], Told]
 _Tree = TypeVar("_Tree")
 
@@ -227,6 +235,10 @@ class ModelBonus:
         paid, rewards = pay(shaped, steps.done, state.memory.paid, self.once)
         metrics |= {"bonus/mean": jnp.mean(rewards), "bonus/paid_steps": jnp.mean((rewards > 0).astype(jnp.float32))}
         return replace(state, memory=replace(state.memory, paid=paid)), rewards, metrics
+
+    def models_in(self, state: ModelState) -> "tuple[ModelBonus, ModelState]":
+        """This one."""
+        return self, state
 
     def amounts(self, state: ModelState, seen: Transitions) -> tuple[Float[Array, "step child item"], Metrics]:
         """What the items of these transitions are worth, and how well the ensemble predicted these.

@@ -25,8 +25,12 @@ from elden.bonuses.model_based import GateConfig, ModelBonus, Signal
 from elden.bonuses.nothing import Nothing
 from elden.bonuses.noveld import NovelD
 from elden.bonuses.rnd import Rnd
+from elden.graphs.base import Detector, Scheduled
 from elden.graphs.registry import DETECTORS, detector_named
 from elden.worlds.registry import nearest_names
+
+_UPDATES = 500_000
+"""Updates of the paper's models, which schedules are fitted to where the length of the training is not known."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +93,24 @@ def _check_members(config: BonusConfig) -> None:
         raise ValueError(f"ensemble.members={config.ensemble.members} given; one member alone cannot disagree")
 
 
+def _detector(config: BonusConfig) -> Detector:
+    """What reads graphs, its schedules fitted to the training.
+
+    Inputs get their price when derivatives would, but no later than over the second tenth of the updates, as in the
+    paper.
+    """
+    detector = detector_named(config.detector)
+    if not isinstance(detector, Scheduled):
+        return detector
+    train, updates = config.ensemble.train, config.ensemble.schedule or _UPDATES
+    share = min(1.0, updates / max(1, 5 * train.penalty_stop))
+    start, stop = int(share * train.penalty_start), int(share * train.penalty_stop)
+    return detector.fitted(replace(train, penalty_start=start, penalty_stop=stop), updates)
+
+
 def _elden(config: BonusConfig) -> Dependencies:
     _check_members(config)
-    return Dependencies(detector_named(config.detector), config.automatic_threshold)
+    return Dependencies(_detector(config), config.automatic_threshold)
 
 
 def _disagreement(config: BonusConfig) -> Disagreement:
@@ -109,7 +128,7 @@ def _curiosity_critic(space: Space, config: BonusConfig) -> CuriosityCritic:
 
 
 def _graph_count(space: Space, config: BonusConfig) -> GraphCount:
-    signal = Consensus(detector_named(config.detector), config.automatic_threshold)
+    signal = Consensus(_detector(config), config.automatic_threshold)
     return GraphCount(ModelBonus(space, signal, config.ensemble, threshold=config.threshold))
 
 
@@ -212,7 +231,7 @@ def make_bonus(name: str, space: Space, config: BonusConfig | None = None, **cha
     bonus = BONUSES[name].make(space, settings)
     if not settings.models or _reads_models(name, settings):
         return bonus
-    return Beside(bonus, ModelBonus(space, Consensus(detector_named(settings.detector)), settings.ensemble))
+    return Beside(bonus, ModelBonus(space, Consensus(_detector(settings)), settings.ensemble))
 
 
 def _reads_models(name: str, config: BonusConfig) -> bool:

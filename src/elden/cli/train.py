@@ -27,10 +27,12 @@ from elden.cli.worlds import HOST, shown_as, world_or_host_choice
 from elden.data.folder import RunFolderError
 from elden.data.wandb_run import WandbRun, kept_project, require_wandb
 from elden.dynamics.runs import Deadline
+from elden.graphs.base import Scheduled
+from elden.graphs.registry import detector_named
 from elden.hosts.worker import EnvironmentFailedError
 from elden.hosts.world import HostConfig, HostWorld
-from elden.training.collecting import on_host
 from elden.training.config import TrainingConfig
+from elden.training.host import on_host
 from elden.training.presets import TrainingPreset, training_preset
 from elden.training.run import NotFiniteError, Told, Training
 from elden.worlds.base import World
@@ -141,8 +143,13 @@ class Train(TrainOptions, PresetOptions):
             yield f"--bonus.gate.kind {bonus.gate.kind}"
         if setting == "bonus.threshold" and bonus.automatic_threshold:
             yield "--bonus.automatic-threshold"
-        if setting.startswith("bonus.ensemble.train.penalty_") and train.penalty == 0:
+        scheduled = isinstance(detector_named(bonus.detector), Scheduled)
+        prices = ("bonus.ensemble.train.penalty_start", "bonus.ensemble.train.penalty_stop")
+        unpriced = setting == "bonus.ensemble.train.penalty_of" or (setting in prices and not scheduled)
+        if unpriced and train.penalty == 0:
             yield "--bonus.ensemble.train.penalty 0"
+        if setting == "bonus.ensemble.schedule" and not scheduled:
+            yield f"--bonus.detector {bonus.detector}"
         if setting == "bonus.ensemble.train.weight" and train.priority == 0:
             yield "--bonus.ensemble.train.priority 0"
         if setting == "loop.intrinsic_discount" and not loop.separate_values and loop.normalise != "return":

@@ -81,10 +81,9 @@ def forward(
     net: Network,
     inputs: Float[Array, "input entry batch"],
     modulation: Modulation = UNCHANGED,
-    final: bool = False,
 ) -> Output:
-    """The predictions for these inputs; `final` as in `predict`."""
-    return predict(layout, net, input_features(layout, net, first_layer(net, inputs)), modulation, final)
+    """The predictions for these inputs."""
+    return predict(layout, net, input_features(layout, net, first_layer(net, inputs)), modulation)
 
 
 Modulate: TypeAlias = Callable[[Float[Array, "child feature input batch"]], tuple[Modulation, Float[Array, ""]]]
@@ -92,18 +91,15 @@ Modulate: TypeAlias = Callable[[Float[Array, "child feature input batch"]], tupl
 
 
 def likelihood_and_derivative(
-    layout: Layout, net: Network, batch: Batch, of: DerivativeOf, final: bool = False
+    layout: Layout, net: Network, batch: Batch, of: DerivativeOf
 ) -> tuple[Float[Array, "child batch"], Float[Array, "input child entry batch"]]:
-    """`log p̂(s'_j)` and its derivative (or that of `p̂`) with respect to every input entry.
-
-    Where the result is `final`, that is, not differentiated again, GPUs are faster.
-    """
-    log_p, derivative, _ = slots_and_derivative(layout, net, batch, of, _unchanged, final)
+    """`log p̂(s'_j)` and its derivative (or that of `p̂`) with respect to every input entry."""
+    log_p, derivative, _ = slots_and_derivative(layout, net, batch, of, _unchanged)
     return jnp.sum(log_p, axis=1), derivative
 
 
 def slots_and_derivative(
-    layout: Layout, net: Network, batch: Batch, of: DerivativeOf, modulate: Modulate, final: bool = False
+    layout: Layout, net: Network, batch: Batch, of: DerivativeOf, modulate: Modulate
 ) -> tuple[Float[Array, "child slot batch"], Float[Array, "input child entry batch"], Float[Array, ""]]:
     """`log p̂` of each variable, the derivatives of their products `p̂(s'_j)`, and what the modulation costs.
 
@@ -117,7 +113,7 @@ def slots_and_derivative(
     ) -> tuple[Float[Array, ""], tuple[Float[Array, "child slot batch"], Float[Array, ""]]]:
         features = input_features(layout, net, hidden)
         modulation, cost = modulate(features)
-        out = predict(layout, net, features, modulation, final).out
+        out = predict(layout, net, features, modulation).out
         slots = slot_log_likelihood(layout, out, replace(batch, current=current))
         log_p = jnp.sum(slots, axis=1)
         return jnp.sum(jnp.exp(log_p) if of == "probability" else log_p), (slots, cost)

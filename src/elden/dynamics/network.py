@@ -19,10 +19,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from elden.dynamics.attention import composed, fused, weights_of, worth_fusing
 from elden.dynamics.config import Activation, NetworkConfig
 from elden.dynamics.layout import Layout
-from elden.dynamics.products import PerDst, PerPair, PerSrc, pick, times
+from elden.dynamics.products import PerDst, PerPair, PerSrc, attended, pair_products, pick, softmax, times
 from elden.pytree import pytree
 
 
@@ -182,7 +181,6 @@ def predict(
     net: Network,
     features: Float[Array, "child feature input batch"],
     modulation: Modulation = UNCHANGED,
-    final: bool = False,
 ) -> Output:
     """The predictions of all children from the features of their inputs.
 
@@ -191,14 +189,13 @@ def predict(
         net: The networks.
         features: From `input_features`.
         modulation: What is done to the networks.
-        final: That no second derivative will be taken: kernels of GPUs, which have none, may then be used.
     """
     config = layout.network
     if modulation.features is not None:
         features = features * modulation.features[:, None]
-    mixed, mix = _mix(config, net.mix, features, modulation.mix, final)
+    mixed, mix = _mix(config, net.mix, features, modulation.mix)
     own = pick(mixed, tuple(layout.query.argmax(axis=1).tolist()))
-    read_out, read = _read(config, net.read, own, mixed, modulation.read, final)
+    read_out, read = _read(config, net.read, own, mixed, modulation.read)
     out = net.head(read_out).astype(jnp.float32)
     shape = (layout.num_children, layout.num_slots, layout.num_entries, out.shape[-1])
     return Output(out.reshape(shape), mix, read)
@@ -209,15 +206,13 @@ def _mix(
     layer: Attention,
     x: Float[Array, "child feature input batch"],
     bias: Float[Array, "child input input batch"] | None,
-    final: bool,
 ) -> tuple[Float[Array, "child feature input batch"], Float[Array, "child head input input batch"]]:
     """Self-attention over the inputs and the MLP behind it."""
     children, _, inputs, size = x.shape
     flat = x.reshape(children, config.width, inputs * size)
     heads = (children, config.heads, config.head_size, inputs, size)
-    kernels = final and bias is None and worth_fusing(inputs, size)
-    query, key, value = (part.reshape(heads) for part in _project(layer.project, flat, 3, apart=kernels))
-    values, weights = _attend(query, key, value, bias, kernels)
+    query, key, value = (part.reshape(heads) for part in jnp.split(times(layer.project, flat), 3, axis=1))
+    values, weights = _attend(query, key, value, bias)
     flat = flat + times(layer.out, values.reshape(children, -1, inputs * size))
     flat = flat + _mlp(config.activation, layer.mlp, flat)
     return flat.reshape(x.shape), weights
@@ -229,7 +224,6 @@ def _read(
     own: Float[Array, "child feature batch"],
     x: Float[Array, "child feature input batch"],
     bias: Float[Array, "child input batch"] | None,
-    final: bool,
 ) -> tuple[Float[Array, "child feature batch"], Float[Array, "child head input batch"]]:
     """Attention of the child's own input to all inputs and the MLP behind it."""
     children, _, inputs, size = x.shape
@@ -238,29 +232,19 @@ def _read(
     project_query, project_pair = jnp.split(layer.project, [width], axis=1)
     query = times(project_query, own).reshape(children, config.heads, config.head_size, 1, size)
     heads = (children, config.heads, config.head_size, inputs, size)
-    kernels = final and bias is None and worth_fusing(inputs, size)
-    key, value = (part.reshape(heads) for part in _project(project_pair, flat, 2, apart=kernels))
-    values, weights = _attend(query, key, value, None if bias is None else bias[:, None], kernels)
+    key, value = (part.reshape(heads) for part in jnp.split(times(project_pair, flat), 2, axis=1))
+    values, weights = _attend(query, key, value, None if bias is None else bias[:, None])
     out = own + times(layer.out, values.reshape(children, width, size))
     return out + _mlp(config.activation, layer.mlp, out), weights[:, :, 0]
 
 
-def _project(
-    weights: Float[Array, "child projected feature"], x: Float[Array, "child feature column"], parts: int, apart: bool
-) -> Sequence[Float[Array, "child part column"]]:
-    """Several projections: one product that is split, or a product for each where splitting would be copying."""
-    if apart:
-        return [times(part, x) for part in jnp.split(weights, parts, axis=1)]
-    return jnp.split(times(weights, x), parts, axis=1)
-
-
 def _attend(
-    query: PerDst, key: PerSrc, value: PerSrc, bias: Float[Array, "child dst src batch"] | None, kernels: bool
+    query: PerDst, key: PerSrc, value: PerSrc, bias: Float[Array, "child dst src batch"] | None
 ) -> tuple[PerDst, PerPair]:
-    """What every destination gets from the sources, and how much of each."""
-    if kernels:  # they give no weights: these are computed apart, and dropped by the compiler where nobody reads them
-        return fused(query, key, value), weights_of(query, key)
-    return composed(query, key, value, bias)
+    """What every destination gets from the sources, and how much of each; the bias is added to the logits."""
+    logits = pair_products(query, key) * query.shape[2] ** -0.5
+    weights = softmax(logits if bias is None else logits + bias[:, None], axis=3)
+    return attended(weights, value), weights
 
 
 def _mlp(

@@ -61,6 +61,18 @@ class Reference:
         return cls(batch.inputs[..., :examples], STILL * deviation, step, seen)
 
 
+def changed(layout: Layout, batch: Batch, reference: Reference) -> Bool[Array, "batch child"]:
+    """Whether any variable of each child's entity changed in the step: a continuous one by more than `still`."""
+    difference = jnp.where(layout.target_mask[..., None], batch.target - batch.current, 0.0)
+    length = jnp.sqrt(jnp.sum(difference**2, axis=2))
+    slots = length > jnp.where(layout.discrete, 0.0, reference.still)[..., None]
+    children = jnp.any(slots, axis=1)
+    if layout.network.children == "variable":
+        groups = [children[part] for part in layout.factors.entity_slices]
+        children = jnp.concatenate([jnp.broadcast_to(jnp.any(group, axis=0), group.shape) for group in groups])
+    return children.T
+
+
 @runtime_checkable
 class Detector(Protocol):
     """Reads local graphs out of a model. Frozen and hashable: it is static when functions are compiled."""

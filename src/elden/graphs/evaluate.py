@@ -18,6 +18,7 @@ from elden.dynamics.spread import Spread
 from elden.dynamics.training import Model, Transitions
 from elden.factors import Granularity
 from elden.graphs.base import Detector, Reference
+from elden.graphs.reader import Reader
 
 CHUNK, CHUNK_GPU = 256, 1024
 """Transitions that are scored at a time, on CPUs and on GPUs, which work better on more of them."""
@@ -148,14 +149,12 @@ def _scores_of_all(
     detector: Detector, layout: Layout
 ) -> Callable[[Model, Transitions, Reference], Float[Array, "run part dst src"]]:
     """The function from all models and one device's part of the transitions to scores."""
+    reader = Reader(layout, detector)
 
     def scores(models: Model, piece: Transitions, reference: Reference) -> Float[Array, "run part dst src"]:
         batch = encode(layout, piece.obs, piece.action, piece.next_obs)
 
-        def one(model: Model) -> Float[Array, "part dst src"]:
-            return detector.scores(layout, model, batch, reference)
-
-        return jnp.mean(jax.vmap(jax.vmap(one))(models), axis=1)
+        return jnp.mean(jax.vmap(lambda run: reader.scores(run, batch, reference))(models), axis=1)
 
     return scores
 

@@ -47,7 +47,7 @@ class Gradient:
 
     def scores(self, layout: Layout, model: Model, batch: Batch, reference: Reference) -> Float[Array, "batch dst src"]:
         """Scores of all edges for one model."""
-        _, derivative = likelihood_and_derivative(layout, model.net, batch, self.of, final=True)
+        _, derivative = likelihood_and_derivative(layout, model.net, batch, self.of)
         if self.entries == "norm":
             return jnp.sqrt(by_source(layout, derivative**2))
         continuous = layout.input_continuous[:, None, :, None]

@@ -15,7 +15,7 @@ from elden.dynamics.likelihood import Batch, forward, log_probabilities
 from elden.dynamics.training import Model
 from elden.dynamics.variants import Plain, Variant
 from elden.factors import Discrete, Granularity
-from elden.graphs.base import STILL, Reference
+from elden.graphs.base import STILL, Reference, changed
 from elden.graphs.sweep import kinds, with_source
 from elden.graphs.thresholds import Rule
 
@@ -75,10 +75,19 @@ class Intervention:
             return total_variation(layout, base, predicted(layout, model, tried), reference)
 
         scores = sum_up(*try_values(layout, batch, reference, self.samples, change))
-        if not self.gate:
-            return scores
-        gate = moved(layout, batch, reference).T[..., None]
-        return scores * gate + own_edges(layout) * (1.0 - gate)
+        return gated(layout, scores, batch, reference) if self.gate else scores
+
+
+def gated(
+    layout: Layout,
+    scores: Float[Array, "batch child src"],
+    batch: Batch,
+    reference: Reference,
+    highest: float = 1.0,
+) -> Float[Array, "batch child src"]:
+    """The scores where the child's entity changed; elsewhere the highest one for self-edges, and 0 for all others."""
+    self_edges = ~layout.factors.edge_mask(layout.network.children, "variable")
+    return jnp.where(changed(layout, batch, reference)[..., None], scores, jnp.where(self_edges, highest, 0.0))
 
 
 def try_values(
@@ -190,7 +199,7 @@ def far_apart(
 
 def predicted(layout: Layout, model: Model, batch: Batch) -> Float[Array, "child slot value batch"]:
     """Logarithms of the probabilities of discrete variables, means of continuous ones."""
-    out = forward(layout, model.net, batch.inputs, final=True).out
+    out = forward(layout, model.net, batch.inputs).out
     if not layout.discrete.any():
         return batch.current + out
     return jnp.where(layout.discrete[..., None, None], log_probabilities(layout, out), batch.current + out)
@@ -235,25 +244,6 @@ def _occurs(tried: Batch, batch: Batch, reference: Reference) -> Bool[Array, " b
     """Whether the discrete value that takes the place of a source's own has ever been seen."""
     unseen = jnp.where(reference.seen[..., None], 0.0, tried.inputs - batch.inputs)
     return jnp.max(unseen, axis=(0, 1)) <= 0.0
-
-
-def own_edges(layout: Layout) -> Float[np.ndarray, "dst src"]:
-    """1 from a variable to itself, or to the child that it is a part of; 0 elsewhere."""
-    own = np.zeros((layout.num_children, layout.num_sources), np.float32)
-    for variable, (child, _) in enumerate(layout.child_of):
-        own[child, variable] = 1.0
-    return own
-
-
-def moved(layout: Layout, batch: Batch, reference: Reference) -> Float[Array, "child batch"]:
-    """1 where any variable of a child's entity changed in this step, 0 elsewhere."""
-    length = _length(layout, batch.target - batch.current)
-    slots = length > jnp.where(layout.discrete, 0.0, reference.still)[..., None]
-    children = jnp.any(slots, axis=1).astype(jnp.float32)
-    if layout.network.children == "entity":
-        return children
-    groups = [children[part] for part in layout.factors.entity_slices]
-    return jnp.concatenate([jnp.broadcast_to(jnp.max(group, axis=0), group.shape) for group in groups])
 
 
 def _length(layout: Layout, difference: Float[Array, "child slot value batch"]) -> Float[Array, "child slot batch"]:

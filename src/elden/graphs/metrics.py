@@ -20,8 +20,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from sklearn import metrics as sklearn_metrics
 
-from elden.factors import Factors, Granularity
-
 NO_EVENT = "(no event)"
 """The event type of positives that no event explains."""
 
@@ -121,28 +119,6 @@ class TypeRow(_Counted):
     src: str
     positives: int
     found: int
-
-
-def edge_mask(
-    factors: Factors, dst: Granularity, src: Granularity, diagonal: bool = False
-) -> Bool[np.ndarray, "dst src"]:
-    """The edges that count: all of them, or all but those from a node to itself.
-
-    The action's column always counts. With one axis at each granularity, "itself" means belonging together: the edge
-    from an entity to one of its own variables, or from a variable to its own entity, is left out.
-    """
-    shape = (len(factors.source_names(dst)) - 1, len(factors.source_names(src)))
-    mask = np.ones(shape, bool)
-    if diagonal:
-        return mask
-    if dst == src:
-        mask[:, :-1] = ~np.eye(shape[0], dtype=bool)
-        return mask
-    rows, columns = (
-        np.asarray(factors.entity_of) if axis == "variable" else np.arange(factors.num_entities) for axis in (dst, src)
-    )
-    mask[:, :-1] = rows[:, None] != columns
-    return mask
 
 
 def roc_auc(scores: Float[np.ndarray | jax.Array, "*pair"], truth: Bool[np.ndarray | jax.Array, "*pair"]) -> float:

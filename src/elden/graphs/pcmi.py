@@ -76,9 +76,7 @@ def influence(
     def without(lost: Int[Array, ""]) -> Float[Array, "child batch"]:
         kept = (jnp.arange(num_inputs, dtype=jnp.int32) != lost).astype(features.dtype)
         mask = jnp.broadcast_to(kept[:, None], (children, num_inputs, size))
-        return log_likelihood(
-            layout, predict(layout, model.net, features, Modulation(features=mask), final=True).out, batch
-        )
+        return log_likelihood(layout, predict(layout, model.net, features, Modulation(features=mask)).out, batch)
 
     # One after the other: memory then does not grow with the number of inputs. An index past the last loses none.
     log_p = jax.lax.map(without, jnp.append(inputs, jnp.int32(num_inputs)))

@@ -44,7 +44,7 @@ class PcmiSampled:
         """Scores of all edges for one model."""
         swaps = all_swaps(layout, min(self.samples, reference.inputs.shape[-1]))
         tried = sweep(layout, model, batch, reference, swaps)
-        log_p = log_likelihood(layout, forward(layout, model.net, batch.inputs, final=True).out, batch)
+        log_p = log_likelihood(layout, forward(layout, model.net, batch.inputs).out, batch)
         parts = [tried[where] for where in swaps.slices(layout.num_sources)]
         means = [jax.nn.logsumexp(part, axis=0) - jnp.log(jnp.float32(part.shape[0])) for part in parts]
         return jnp.transpose(log_p[:, None] - jnp.stack(means, axis=1), (2, 0, 1))

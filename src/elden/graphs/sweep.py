@@ -88,7 +88,7 @@ def sweep(
             seen = jax.lax.dynamic_index_in_dim(reference.inputs, value, axis=2, keepdims=True)
             chosen = jnp.where(jnp.asarray(continuous)[source], seen.astype(chosen.dtype), chosen)
         tried = with_source(layout, batch, source, chosen)
-        return log_likelihood(layout, forward(layout, model.net, tried.inputs, final=True).out, tried)
+        return log_likelihood(layout, forward(layout, model.net, tried.inputs).out, tried)
 
     entry = np.where(continuous[swaps.source], 0, first[swaps.source] + swaps.value)
     table = (swaps.source, np.where(continuous[swaps.source], swaps.value, 0), entry)

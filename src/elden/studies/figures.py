@@ -12,7 +12,6 @@ from jaxtyping import Array, Bool, Float, Key, UInt8
 
 from elden.dynamics.training import Transitions
 from elden.factors import Factors
-from elden.graphs.metrics import edge_mask
 from elden.graphs.thresholds import automatic
 from elden.studies.config import LEVELS, Level
 from elden.studies.measuring import Held, entities_changed
@@ -50,7 +49,7 @@ def draw_row(
     """
     factors, name = world.factors, result.row.name
     dst, src = LEVELS[level]
-    truth, mask = held.truth(factors, level), edge_mask(factors, dst, src)
+    truth, mask = held.truth(factors, level), factors.edge_mask(dst, src)
     first = result.seeds[0][level]
     best, auto = first.between.threshold, first.between.auto_threshold
     names = factors.source_names(dst)[:-1], factors.source_names(src)
@@ -88,7 +87,7 @@ def _draw_strip(path: Path, world: World, result: RowResult, held: Held, score_e
     states, played = _play(world, jax.random.key(0))
     factors = world.factors
     truth = np.asarray(factors.reduce_graph(played.graph))
-    mask = edge_mask(factors, "entity", "entity")
+    mask = factors.edge_mask("entity", "entity")
     figure = episode_strip(
         truth,
         score_episode(Transitions(played.obs, played.action, played.next_obs)),
@@ -112,7 +111,7 @@ def _entity_threshold(factors: Factors, result: RowResult, held: Held, score_epi
     if "entity" in result.seeds[0]:
         return result.seeds[0]["entity"].between.auto_threshold
     changed = entities_changed(factors, held.transitions)
-    mask = edge_mask(factors, "entity", "entity")
+    mask = factors.edge_mask("entity", "entity")
     return automatic(score_episode(held.transitions), changed, mask, result.row.detector.threshold_rule)
 
 

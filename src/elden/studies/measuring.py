@@ -18,7 +18,6 @@ from elden.graphs.metrics import (
     EdgeRow,
     Measures,
     TypeRow,
-    edge_mask,
     edge_table,
     f1_at,
     measure,
@@ -187,7 +186,7 @@ def self_edges_alone(factors: Factors, held: Held, level: Level) -> tuple[float,
     """
     dst, src = LEVELS[level]
     truth = held.truth(factors, level)
-    scores = np.broadcast_to((~edge_mask(factors, dst, src)).astype(np.float32), truth.shape)
+    scores = np.broadcast_to((~factors.edge_mask(dst, src)).astype(np.float32), truth.shape)
     return roc_auc(scores, truth), f1_at(scores, truth, 1.0).f1
 
 
@@ -201,7 +200,7 @@ def all_into_changed(factors: Factors, held: Held, level: Level) -> dict[str, fl
         "roc_auc_between" and "f1_between" over the edges between different nodes.
     """
     dst, src = LEVELS[level]
-    mask, truth = edge_mask(factors, dst, src), held.truth(factors, level)
+    mask, truth = factors.edge_mask(dst, src), held.truth(factors, level)
     changed = entities_changed(factors, held.transitions)
     moved = changed if dst == "entity" else changed[:, factors.entity_of]
     scores = np.where(mask, 0.5 * moved[..., None], 1.0).astype(np.float32)
@@ -228,7 +227,7 @@ def measure_levels(
     sources = detector.sources(layout)
     for level in config.levels:
         dst, src = LEVELS[level]
-        mask, truth = edge_mask(layout.factors, dst, src), held.truth(layout.factors, level)
+        mask, truth = layout.factors.edge_mask(dst, src), held.truth(layout.factors, level)
         here = convert(scores, layout, sources, dst, src)
         there = convert(unlabelled, layout, sources, dst, src)
         moved = changed if dst == "entity" else changed[:, layout.factors.entity_of]
@@ -267,7 +266,7 @@ def break_down(
     """The breakdown of scores that are already at a level."""
     factors = book.factors
     dst, src = LEVELS[level]
-    mask, truth = edge_mask(factors, dst, src), held.truth(factors, level)
+    mask, truth = factors.edge_mask(dst, src), held.truth(factors, level)
     names = factors.source_names(dst)[:-1], factors.source_names(src)
     switched = np.stack([book.edges[event] for event in book.events])
     of_event = np.asarray(factors.reduce_graph(switched, dst=dst, src=src))

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Key, Num, Shaped
 
-from elden.agents.ppo import ActorCritic
 from elden.bonuses.beside import Beside
 from elden.bonuses.model_based import ModelState
 from elden.bonuses.reading import MajorityReader, models_of, reader_of
@@ -27,9 +26,9 @@ from elden.factors import Factors, Granularity
 from elden.hosts.vector import Hosts
 from elden.hosts.world import HostWorld
 from elden.pytree import pytree
+from elden.training.algorithm import Loop
 from elden.training.edges import Edges
-from elden.training.host_play import HostPlayed, choose, play_on_host
-from elden.training.loop import Loop
+from elden.training.host_play import HostPlayed, play_on_host
 from elden.training.run import Training
 from elden.worlds.base import Transition, World, WorldState
 
@@ -95,15 +94,13 @@ class Played:
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def play(
-    loop: Loop[Any], greedy: bool, networks: ActorCritic, key: Key[Array, ""], numbers: Int[Array, " episode"]
-) -> Played:
+def play(loop: Loop[Any], greedy: bool, policy: Any, key: Key[Array, ""], numbers: Int[Array, " episode"]) -> Played:
     """Play the episodes of these numbers with each agent.
 
     Args:
         loop: The training's loop, in a world of ours.
         greedy: Whether the most likely action is taken.
-        networks: The agents, stacked.
+        policy: The agents' states, stacked.
         key: The evaluation's key.
         numbers: Numbers of the episodes.
     """
@@ -112,14 +109,14 @@ def play(
         raise TypeError(f"{world.name} is played on the host, by play_on_host")
     keys = jax.vmap(lambda number: jax.random.split(jax.random.fold_in(key, number)))(numbers)
     first: WorldState = jax.vmap(world.reset)(keys[:, 0])
-    agents, episodes = networks.free.shape[0], numbers.shape[0]
+    agents, episodes = jax.tree.leaves(policy)[0].shape[0], numbers.shape[0]
 
     def step(carry: _Carry, time: Int[Array, ""]) -> tuple[_Carry, tuple[WorldState, Transition, _Mask]]:
         states, going = carry
         now = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, time)))(keys[:, 1])
         obs = jax.vmap(jax.vmap(world.observe))(states)
         elapsed = jax.vmap(jax.vmap(world.elapsed_fraction))(states)
-        action = choose(loop, greedy, networks, now[:, 0], obs, elapsed)
+        action = loop.actor.choose(policy, now[:, 0], obs, elapsed, greedy)
         after, taken = jax.vmap(jax.vmap(world.step), in_axes=(None, 0, 0))(now[:, 1], states, action)
         return (after, going & ~taken.done), (after, taken, going)
 
@@ -320,7 +317,7 @@ def evaluate(training: Training, config: EvaluationConfig, progress: Progress | 
     total, agents = config.episodes, training.config.seeds
     size = _at_a_time(training, total)
     parts: list[_Part] = []
-    with _player(loop, config.greedy, kept.tree.policy.network, key, agents * size) as play_some:
+    with _player(loop, config.greedy, kept.tree.policy, key, agents * size) as play_some:
         for first in range(0, total, size):
             tell("playing", first, total)
             played, number = play_some(first + np.arange(size, dtype=np.int32)), min(size, total - first)
@@ -358,14 +355,14 @@ def _at_a_time(training: Training, total: int) -> int:
 
 @contextmanager
 def _player(
-    loop: Loop[Any], greedy: bool, networks: ActorCritic, key: Key[Array, ""], number: int
+    loop: Loop[Any], greedy: bool, policy: Any, key: Key[Array, ""], number: int
 ) -> Iterator[Callable[[Int[np.ndarray, " episode"]], Played | HostPlayed]]:
     """What plays the episodes of some numbers, of which there are `number` of all agents at a time."""
     if isinstance(loop.world, HostWorld):
         with Hosts(loop.world, number, graphs=True) as hosts:
-            yield lambda numbers: play_on_host(hosts, loop, greedy, networks, key, numbers)
+            yield lambda numbers: play_on_host(hosts, loop, greedy, policy, key, numbers)
         return
-    yield lambda numbers: play(loop, greedy, networks, key, jnp.asarray(numbers))
+    yield lambda numbers: play(loop, greedy, policy, key, jnp.asarray(numbers))
 
 
 @dataclass(frozen=True)

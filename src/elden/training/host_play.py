@@ -7,11 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, Num, Shaped
+from jaxtyping import Array, Bool, Int, Key, Num, Shaped
 
-from elden.agents.ppo import ActorCritic
 from elden.hosts.vector import Hosts
-from elden.training.loop import Loop
+from elden.training.algorithm import Loop
 
 
 @dataclass(frozen=True)
@@ -41,47 +40,25 @@ class HostPlayed:
     solvable: None = None
 
 
-def choose(
-    loop: Loop[Any],
-    greedy: bool,
-    networks: ActorCritic,
-    keys: Key[Array, " episode"],
-    obs: Num[Array, "agent episode width"],
-    elapsed: Float[Array, "agent episode"],
-) -> Int[Array, "agent episode"]:
-    """What agents do in their episodes; those of one number share their chances."""
-    actions = loop.agent.actions
-
-    def act(
-        network: ActorCritic, inputs: Float[Array, "episode feature"], keys: Key[Array, " episode"]
-    ) -> Int[Array, " episode"]:
-        said = network.numbers(inputs)
-        return actions.mode(said) if greedy else jax.vmap(actions.sample)(keys, said)
-
-    inputs = loop.inputs(obs, elapsed)
-    chosen: Int[Array, "agent episode"] = jax.vmap(act, in_axes=(0, 0, None))(networks, inputs, keys)
-    return chosen
-
-
 @partial(jax.jit, static_argnums=(0, 1))
 def _act(
     loop: Loop[Any],
     greedy: bool,
-    networks: ActorCritic,
+    policy: Any,
     keys: Key[Array, " episode"],
     time: Int[Array, ""],
     obs: Num[Array, "agent episode width"],
 ) -> Int[Array, "agent episode"]:
     now = jax.vmap(lambda key: jax.random.fold_in(key, time))(keys)
     elapsed = jnp.full(obs.shape[:2], time.astype(jnp.float32) / loop.world.max_steps)
-    return choose(loop, greedy, networks, now, obs, elapsed)
+    return loop.actor.choose(policy, now, obs, elapsed, greedy)
 
 
 def play_on_host(
     hosts: Hosts,
     loop: Loop[Any],
     greedy: bool,
-    networks: ActorCritic,
+    policy: Any,
     key: Key[Array, ""],
     numbers: Int[np.ndarray, " episode"],
 ) -> HostPlayed:
@@ -93,11 +70,11 @@ def play_on_host(
         hosts: As many environments as there are episodes of all agents.
         loop: The training's loop.
         greedy: Whether the most likely action is taken.
-        networks: The agents, stacked.
+        policy: The agents' states, stacked.
         key: The evaluation's key.
         numbers: Numbers of the episodes.
     """
-    agents, episodes = networks.free.shape[0], len(numbers)
+    agents, episodes = jax.tree.leaves(policy)[0].shape[0], len(numbers)
     keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(jnp.asarray(numbers, jnp.int32))
     word = int(np.asarray(jax.random.key_data(key)).ravel()[-1])
     seeds = [int(np.random.SeedSequence((word, int(n))).generate_state(1)[0]) >> 1 for n in numbers]
@@ -110,7 +87,7 @@ def play_on_host(
     for time in range(loop.world.max_steps):
         if not going.any():
             break
-        action = np.asarray(_act(loop, greedy, networks, keys, jnp.int32(time), jnp.asarray(apart(obs))))
+        action = np.asarray(_act(loop, greedy, policy, keys, jnp.int32(time), jnp.asarray(apart(obs))))
         step = hosts.step(action.reshape(-1))
         told = {"obs": obs, "next_obs": step.next_obs, "success": step.success, "stages": step.stages}
         if step.graph is not None:

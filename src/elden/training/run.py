@@ -26,9 +26,10 @@ from elden.data.slots import Kept, Slots
 from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.hosts.world import PREFIX, HostConfig, HostWorld
 from elden.provenance import code_digest, provenance
-from elden.training.collecting import HostProgram
+from elden.training.algorithm import Loop, LoopState
 from elden.training.config import TrainingConfig
-from elden.training.loop import Loop, LoopState, Metrics
+from elden.training.host import HostProgram
+from elden.training.rollout import Metrics
 from elden.worlds.base import World
 from elden.worlds.registry import make, world_card
 

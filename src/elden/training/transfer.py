@@ -15,11 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key, Num
 
-from elden.agents.ppo import ActorCritic
 from elden.data.folder import RunFolderError
+from elden.training.algorithm import Loop
 from elden.training.evaluation import EvaluationConfig, Outcomes, Progress, episode_keys
-from elden.training.host_play import choose
-from elden.training.loop import Loop
 from elden.training.run import Training
 from elden.worlds.gym import WorldEnv
 
@@ -118,10 +116,10 @@ def policies_of(training: Training, agents: int, greedy: bool = False) -> tuple[
     kept = training.kept()
     if kept is None:
         raise RunFolderError(f"{training.folder.path} has kept no state yet; there is nothing to evaluate")
-    networks: ActorCritic = kept.tree.policy.network
+    states = kept.tree.policy
 
     def policy(agent: int, obs: Num[np.ndarray, " width"], elapsed: int, key: Key[Array, ""]) -> int:
-        return int(_act(training.loop, greedy, networks, jnp.asarray(obs), jnp.int32(elapsed), key)[agent])
+        return int(_act(training.loop, greedy, states, jnp.asarray(obs), jnp.int32(elapsed), key)[agent])
 
     steps = kept.number * training.config.loop.steps_per_iteration
     return [partial(policy, agent) for agent in range(agents)], steps
@@ -131,15 +129,15 @@ def policies_of(training: Training, agents: int, greedy: bool = False) -> tuple[
 def _act(
     loop: Loop[Any],
     greedy: bool,
-    networks: ActorCritic,
+    policy: Any,
     obs: Num[Array, " width"],
     elapsed: Int[Array, ""],
     key: Key[Array, ""],
 ) -> Int[Array, " agent"]:
     """The same reading of an observation, and the same draw, as in training; what each agent would do."""
-    alike = jnp.broadcast_to(obs, (networks.free.shape[0], 1, obs.shape[0]))
+    alike = jnp.broadcast_to(obs, (jax.tree.leaves(policy)[0].shape[0], 1, obs.shape[0]))
     fraction = jnp.full(alike.shape[:2], elapsed.astype(jnp.float32) / loop.world.max_steps)
-    return choose(loop, greedy, networks, key[None], alike, fraction)[:, 0]
+    return loop.actor.choose(policy, key[None], alike, fraction, greedy)[:, 0]
 
 
 def evaluate_elsewhere(

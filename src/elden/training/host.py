@@ -1,42 +1,45 @@
 """Rollouts of environments that are stepped on the host, and iterations made of them.
 
-Agents act in one compiled program for each step of all environments of all seeds; the rollout is then digested by the
-same program as that of our own worlds. Nothing on a device waits for an environment, so nothing can lock up between
+Agents act in one compiled program for each step of all environments of all seeds; an iteration then learns from the
+rollout as from one of our own worlds. Nothing on a device waits for an environment, so nothing can lock up between
 the two. Where the environments are is not in a training's state: one that is taken up again begins new episodes.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, Num, Shaped
 
-from elden.agents.ppo import ActorCritic
 from elden.ahead import compile_ahead
 from elden.bonuses import Steps
 from elden.bonuses.payment import forget_episodes
 from elden.hosts.vector import Hosts, env_seeds
 from elden.hosts.world import HostWorld
+from elden.training.algorithm import Loop, LoopState
 from elden.training.config import TrainingConfig
-from elden.training.loop import Loop, LoopState, Metrics, Rollout
+from elden.training.rollout import Metrics, Recorded, Rollout
 
 _Act: TypeAlias = Callable[..., tuple[Int[Array, "seed env"], Float[Array, "seed env"]]]
-_Digest: TypeAlias = Callable[..., tuple[LoopState[Any], Metrics]]
+_Learn: TypeAlias = Callable[..., tuple[LoopState[Any], Metrics]]
 
 
 class HostCollector:
     """Takes rollouts of all environments of all seeds, those of one seed after those of the one before."""
 
-    def __init__(self, loop: Loop[Any], seeds: Sequence[int], start: int) -> None:
+    def __init__(self, loop: Loop[Any], seeds: Sequence[int], start: int, act: _Act | None = None) -> None:
         """Begin episodes.
 
         Args:
             loop: The training's loop.
             seeds: The agents' seeds.
             start: The iteration that comes first. All chances of environments come from it and the seeds.
+            act: What agents do: of policy, keys, the step, observations, how much is over, and whether it is warm;
+                None takes what the loop's agents do.
 
         Raises:
             EnvironmentFailedError: An environment cannot be made or begun.
@@ -52,6 +55,7 @@ class HostCollector:
             self.close()
             raise
         self.obs, self.elapsed = obs, np.zeros(len(obs), np.int32)
+        self.act: _Act = act or jax.jit(partial(_act, loop))
 
     def close(self) -> None:
         """End the environments' processes."""
@@ -66,26 +70,21 @@ class HostCollector:
         elapsed = self.elapsed.astype(np.float32) / np.float32(self.world.max_steps)
         return self._apart(self.obs), self._apart(elapsed)
 
-    def collect(self, act: _Act, networks: ActorCritic, keys: Key[Array, " seed"], warm: Bool[Array, ""]) -> Rollout:
-        """A rollout of all seeds.
-
-        Args:
-            act: What agents do: of networks, keys, the step, observations, how much is over, and whether it is warm.
-            networks: The agents.
-            keys: The rollout's keys.
-            warm: Whether agents act, or chance.
-        """
-        taken = [self._step(act, networks, keys, time, warm) for time in range(self.loop.config.rollout)]
+    def collect(
+        self, worlds: None, policy: Any, keys: Key[Array, " seed"], warm: Bool[Array, ""]
+    ) -> tuple[None, Rollout]:
+        """A rollout of all seeds; see `Collector`. Where the environments are is their own business."""
+        taken = [self._step(policy, keys, time, warm) for time in range(self.loop.config.rollout)]
         parts = {name: jnp.asarray(np.stack([step[name] for step in taken], axis=1)) for name in taken[0]}
         steps = Steps(*(parts.pop(name) for name in ("obs", "action", "next_obs", "done")))
-        return Rollout(steps=steps, solvable=None, **parts)
+        return None, Rollout(steps=steps, solvable=None, **parts)
 
     def _step(
-        self, act: _Act, networks: ActorCritic, keys: Key[Array, " seed"], time: int, warm: Bool[Array, ""]
+        self, policy: Any, keys: Key[Array, " seed"], time: int, warm: Bool[Array, ""]
     ) -> dict[str, Shaped[np.ndarray, "seed env ..."]]:
         """One step of all environments, as parts of a rollout."""
         obs, elapsed = self.now
-        action, log_prob = map(np.asarray, act(networks, keys, jnp.int32(time), obs, elapsed, warm))
+        action, log_prob = map(np.asarray, self.act(policy, keys, jnp.int32(time), obs, elapsed, warm))
         step = self.hosts.step(action.reshape(-1))
         self.obs, self.elapsed = step.following, np.where(step.done, 0, self.elapsed + 1)
         ended = step.terminated | (step.done & self.loop.config.horizon_ends)
@@ -128,7 +127,9 @@ class HostProgram:
 
     def ready(self, state: LoopState[Any], keys: Key[Array, " seed"]) -> tuple[Callable[..., Any], float]:
         """What takes an iteration, and the time that it took to compile where it had not been yet."""
-        return self._advance, self.programs.compile(state, keys, *self.collector.now)
+        compile_s = self.programs.compile(state, keys, *self.collector.now)
+        self.collector.act = self.programs.act
+        return self._advance, compile_s
 
     def _advance(
         self, state: LoopState[Any], keys: Key[Array, " seed"], iteration: Int[Array, ""]
@@ -136,10 +137,10 @@ class HostProgram:
         """One iteration; metrics have an axis for iterations before that of seeds."""
         if int(iteration) == self.start:
             state = begun_anew(state)
-        parts = self.loop.keys_of(keys, iteration)
-        warm = self.loop.warm(iteration)
-        rollout = self.collector.collect(self.programs.act, state.policy.network, parts[:, 0], warm)
-        state, metrics = self.programs.digest(state, parts, iteration, rollout)
+        act_keys = self.loop.keys_of(keys, iteration)[:, 0]
+        warm = iteration >= self.loop.config.warmup_iterations
+        _, rollout = self.collector.collect(None, state.policy, act_keys, warm)
+        state, metrics = self.programs.learn(state, keys, iteration, Recorded(rollout))
         return state, {name: values[None] for name, values in metrics.items()}
 
 
@@ -148,8 +149,8 @@ class _Programs:
 
     def __init__(self, loop: Loop[Any]) -> None:
         self.loop, self.compiled = loop, False
-        self.act: _Act = self._act
-        self.digest: _Digest = loop.digest
+        self.act: _Act = partial(_act, loop)
+        self.learn: _Learn = loop.iterate
 
     def compile(
         self,
@@ -162,22 +163,10 @@ class _Programs:
         if self.compiled:
             return 0.0
         zero, warm = jnp.int32(0), jnp.asarray(False)
-        self.act, act_s = compile_ahead(self._act, (state.policy.network, keys, zero, obs, elapsed, warm))
-        parts = self.loop.keys_of(keys, zero)
-        self.digest, digest_s = compile_ahead(self.loop.digest, (state, parts, zero, self._example(obs)))
+        self.act, act_s = compile_ahead(partial(_act, self.loop), (state.policy, keys, zero, obs, elapsed, warm))
+        self.learn, learn_s = compile_ahead(self.loop.iterate, (state, keys, zero, Recorded(self._example(obs))))
         self.compiled = True
-        return act_s + digest_s
-
-    def _act(
-        self,
-        networks: ActorCritic,
-        keys: Key[Array, " seed"],
-        time: Int[Array, ""],
-        obs: Num[Array, "seed env width"],
-        elapsed: Float[Array, "seed env"],
-        warm: Bool[Array, ""],
-    ) -> tuple[Int[Array, "seed env"], Float[Array, "seed env"]]:
-        return self.loop.act(networks, self.loop.keys_at(keys, time)[:, :2], obs, elapsed, warm)
+        return act_s + learn_s
 
     def _example(self, obs: Num[np.ndarray, "seed env width"]) -> Rollout:
         """A rollout of zeros."""
@@ -198,6 +187,19 @@ class _Programs:
             stages=zeros(jnp.bool_, len(self.loop.world.stage_names)),
             solvable=None,
         )
+
+
+def _act(
+    loop: Loop[Any],
+    policy: Any,
+    keys: Key[Array, " seed"],
+    time: Int[Array, ""],
+    obs: Num[Array, "seed env width"],
+    elapsed: Float[Array, "seed env"],
+    warm: Bool[Array, ""],
+) -> tuple[Int[Array, "seed env"], Float[Array, "seed env"]]:
+    actor = loop.actor
+    return actor.act(policy, actor.keys_at(keys, time)[:, :2], obs, elapsed, warm)
 
 
 @lru_cache(maxsize=8)
