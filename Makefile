@@ -6,7 +6,7 @@ ROBO := .venv-robosuite/bin
 ROBO_READY := .venv-robosuite/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint bench tables audit robosuite test-robosuite bridge clean
+.PHONY: help setup demo test test-slow test-newest lint bench tables audit robosuite test-robosuite bridge clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -33,6 +33,11 @@ test: lint  ## lint, types and the tests (the slow ones excepted)
 test-slow: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
+test-newest:  ## the tests with the newest versions that pyproject.toml allows, in .venv-newest
+	test -x .venv-newest/bin/python || $(PYTHON) -m venv .venv-newest
+	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade -e ".[dev]"
+	.venv-newest/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
 bench: $(READY)  ## speed of worlds and dynamics models; writes results/*_speed_cpu.json
 	$(BIN)/python benchmarks/worlds.py --out results/worlds_speed_cpu.json
 	$(BIN)/python benchmarks/dynamics.py --skip-bfloat16 --out results/dynamics_speed_cpu.json
@@ -50,7 +55,7 @@ $(ROBO_READY): requirements.lock requirements-robosuite.lock pyproject.toml
 	$(ROBO)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock -r requirements-robosuite.lock
 	$(ROBO)/python -m pip install --quiet --disable-pip-version-check --no-deps robosuite==1.5.2
 	$(ROBO)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	$(ROBO)/python -m elden.worlds.kitchen_robosuite
+	$(ROBO)/python -m elden.worlds.kitchen.robosuite
 	@touch $@
 
 robosuite: $(ROBO_READY)  ## make .venv-robosuite: the kitchen with physics (1.9 GB), and try it

@@ -19,7 +19,7 @@ from exploration_map import BASES
 from elden.bonuses import BonusConfig
 from elden.bonuses.registry import settings_read
 from elden.cli import main as elden
-from elden.worlds.registry import nearest_names
+from elden.names import nearest_names
 
 WORLD = "sweep=chain --depth 5 --inert 1 --noisy 1 --intricate 2 --max-steps 30 --steps 614400"
 WEIGHTS = (0.03, 0.1, 0.3)

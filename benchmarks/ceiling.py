@@ -24,7 +24,6 @@ import tyro
 from jaxtyping import Array, Bool, Float, Int, Key, Num
 
 import elden
-from elden.data import CollectConfig, collect
 from elden.dynamics.config import NetworkConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import encode
@@ -36,9 +35,10 @@ from elden.graphs.metrics import edge_table, pooled
 from elden.graphs.sweep import kinds
 from elden.provenance import provenance
 from elden.studies.config import LEVELS
+from elden.studies.dataset import CollectConfig, collect
 from elden.studies.detection import TYPICAL_OF
 from elden.studies.measuring import sample
-from elden.studies.presets import preset
+from elden.studies.presets import detection_preset
 from elden.worlds.base import Transition, World, WorldState
 
 
@@ -132,7 +132,7 @@ def scores(
 
 def measure(world: World, args: Args) -> dict[str, object]:
     """ROC-AUC and F1 between different nodes at every level, and what is called wrongly between entities."""
-    config = preset("quick", world.name)
+    config = detection_preset("quick", world.name)
     layout = Layout(world.factors, Discrete(world.num_actions), NetworkConfig())
     dataset = collect(world, CollectConfig(config.transitions, config.epsilon, seed=config.seed))
     seen = sample(dataset.train, TYPICAL_OF, seed=1)

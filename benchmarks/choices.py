@@ -22,7 +22,6 @@ from jaxtyping import Array, Float, Int
 from rich.console import Console
 
 import elden
-from elden.data.plain import plain
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch, forward, likelihood_and_derivative, log_likelihood
 from elden.dynamics.training import Model
@@ -32,9 +31,10 @@ from elden.graphs.intervention import Intervention, gated, predicted, sum_up, to
 from elden.graphs.pcmi_sampled import PcmiSampled
 from elden.graphs.thresholds import Rule
 from elden.provenance import provenance
+from elden.storage.plain import plain
 from elden.studies.config import Row
 from elden.studies.detection import detect
-from elden.studies.presets import Preset, preset
+from elden.studies.presets import Preset, detection_preset
 from elden.studies.tables import detection_table
 from elden.viewing import rich_table
 
@@ -184,7 +184,7 @@ def main(args: Args) -> None:
     found: dict[str, object] = {}
     configs: dict[str, object] = {}
     for name in args.worlds:
-        config = preset(args.preset, name)
+        config = detection_preset(args.preset, name)
         config = config if args.seeds is None else config.changed(seeds=args.seeds)
         train = config.train
         rows = [

@@ -32,16 +32,17 @@ from rich.console import Console
 from rich.table import Table
 
 import elden
-from elden.data import CollectConfig, collect
 from elden.dynamics.config import NetworkConfig, Precision, TrainConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import encode
 from elden.dynamics.spread import Spread
-from elden.dynamics.training import Metrics, Model, Settings, Trainer, TrainState, Transitions
+from elden.dynamics.training import Metrics, Model, Settings, Trainer, TrainState
 from elden.factors import Discrete, Granularity
 from elden.graphs.base import Reference
 from elden.graphs.gradient import Gradient
 from elden.provenance import provenance
+from elden.studies.dataset import CollectConfig, collect
+from elden.transitions import Transitions
 
 What: TypeAlias = Literal["updates", "graphs", "graphs over devices"]
 

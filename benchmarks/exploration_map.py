@@ -17,7 +17,7 @@ from typing import Literal
 import tyro
 
 from elden.cli import main as elden
-from elden.worlds.registry import nearest_names
+from elden.names import nearest_names
 
 _SIX = "chain --depth 6 --inert 2 --max-steps 40 --steps {steps}"
 COLUMNS = {

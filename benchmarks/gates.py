@@ -26,10 +26,10 @@ from rich.table import Table
 import elden
 from elden.bonuses.ensemble import chunked
 from elden.bonuses.model_based import Gate, ModelBonus
-from elden.dynamics.training import Transitions
 from elden.provenance import provenance
 from elden.training.algorithm import Loop
 from elden.training.presets import TrainingPreset, training_preset
+from elden.transitions import Transitions
 from elden.worlds.base import World
 
 _GATES = tuple(kind for kind in get_args(Gate) if kind != "none")

@@ -1,7 +1,7 @@
 """The kitchen with physics against its twin: do they agree, does the script solve it, how fast are they.
 
 Needs robosuite: `make bridge`. Every episode is played in both kitchens with the same actions from the same start
-(`elden.worlds.kitchen_bridge`).
+(`elden.worlds.kitchen.bridge`).
 """
 
 import json
@@ -23,9 +23,9 @@ import tyro
 
 import elden
 from elden.provenance import provenance
-from elden.worlds import kitchen_bridge as bridge
-from elden.worlds.kitchen_bridge import FLAGS, Comparison
-from elden.worlds.kitchen_robosuite import KitchenRobosuiteEnv
+from elden.worlds.kitchen import bridge as bridge
+from elden.worlds.kitchen.bridge import FLAGS, Comparison
+from elden.worlds.kitchen.robosuite import KitchenRobosuiteEnv
 
 KINDS = ("scripted", "random", "scripted wide", "mixed")
 """The script, looking at the state with physics; random actions; the script in the wide layout; the script with three

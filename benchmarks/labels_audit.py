@@ -1,7 +1,7 @@
 """Check the true local graphs of every world against the simulator, by intervention, and write the table of the docs.
 
 For sampled transitions every variable is set to its other values, everything else equal, and the step is taken again:
-see `elden.worlds.audit`.
+see `elden.studies.audit`.
 """
 
 import json
@@ -16,7 +16,7 @@ from rich.table import Table
 
 import elden
 from elden.provenance import provenance
-from elden.worlds.audit import Audit, audit, reason, sample, table
+from elden.studies.audit import Audit, audit, reason, sample, table
 
 CASES: dict[str, dict[str, str | int | bool]] = {
     "thawing skills teleport": {"name": "thawing"},

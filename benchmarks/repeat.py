@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from elden.data.store import read_arrays
 from elden.provenance import provenance
+from elden.storage.arrays import read_arrays
 
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import tyro
 
 import elden
-from elden.data import CollectConfig, collect
 from elden.provenance import provenance
+from elden.studies.dataset import CollectConfig, collect
 from elden.studies.measuring import all_into_changed, held_out, self_edges_alone
 from elden.studies.paper import METRICS
-from elden.studies.presets import Preset, preset
+from elden.studies.presets import Preset, detection_preset
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Args:
 def measure(name: str, preset_name: Preset) -> dict[str, dict[str, Mapping[str, float]]]:
     """ROC-AUC and F1 of both rules at every level of a preset."""
     world = elden.make(name)
-    config = preset(preset_name, name)
+    config = detection_preset(preset_name, name)
     held = held_out(
         collect(world, CollectConfig(config.transitions, config.epsilon, seed=config.seed)), config.eval_episodes
     )

@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
-from elden.dynamics.config import Activation, NetworkConfig
+from elden.dynamics.config import NetworkConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch, encode
 from elden.dynamics.network import Network, init_network
-from elden.dynamics.training import Transitions
 from elden.factors import Continuous, Discrete, Entity, Factors, Granularity, Kind, Variable
+from elden.nn import Activation
+from elden.transitions import Transitions
 
 MIXED = Factors(
     (

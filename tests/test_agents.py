@@ -24,8 +24,8 @@ from elden.agents import (
     actions_of,
 )
 from elden.agents.gae import advantages
-from elden.agents.networks import orthogonal
 from elden.factors import Continuous, Discrete
+from elden.nn import orthogonal
 
 
 def slow_advantages(

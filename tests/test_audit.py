@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from cases import CASES, LONGEST, long_world_of, some_slow, world_of
 
-from elden.worlds.audit import Audit, EventReport, audit, reason, sample
+from elden.studies.audit import Audit, EventReport, audit, reason, sample
 from elden.worlds.base import World
 from elden.worlds.labels import event_type
 

@@ -24,7 +24,6 @@ from elden.bonuses import (
     FitConfig,
     GateConfig,
     Space,
-    Steps,
     beliefs,
     make_bonus,
 )
@@ -41,7 +40,6 @@ from elden.bonuses.reading import MajorityReader
 from elden.bonuses.registry import settings_read
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.likelihood import Batch, encode
-from elden.dynamics.training import Transitions
 from elden.dynamics.variants import Plain
 from elden.factors import Continuous, Discrete, Entity, Factors, Variable
 from elden.graphs.gradient import Gradient
@@ -49,6 +47,7 @@ from elden.graphs.input_mask import LearntMask
 from elden.graphs.reader import Reader
 from elden.graphs.registry import DETECTORS
 from elden.graphs.thresholds import Rule, automatic, change_threshold
+from elden.transitions import Steps, Transitions
 
 STAY, LEFT, RIGHT, PULL = range(4)
 SPACE = Space(

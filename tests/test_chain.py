@@ -12,10 +12,10 @@ import pytest
 from jaxtyping import Array, Bool, Int, Key
 
 import elden
+from elden.viewing.pictures import draw, text
 from elden.worlds import WORLDS, Chain, ImpossibleStateError, Transition, WorldOptionError, WorldState
 from elden.worlds.chain import jump_table, shear_constants, sheared
 from elden.worlds.labels import event_type
-from elden.worlds.pictures import draw, text
 
 SMALL = Chain(depth=3, levels=3, inert=1, noisy=1, intricate=2, values=5, intricate_variables=2)
 REAL = replace(SMALL, continuous=True, values=10)

@@ -10,7 +10,6 @@ import pytest
 from cases import assert_equal
 from dynamics_cases import DISCRETE, MIXED, small_layout
 
-from elden.data.store import DamagedDataError, read_arrays, write_arrays
 from elden.dynamics.checkpoint import VariantCard, load_model, save_model
 from elden.dynamics.config import TrainConfig
 from elden.dynamics.training import Model, Trainer
@@ -18,6 +17,7 @@ from elden.dynamics.variants import Plain
 from elden.factors import Continuous
 from elden.graphs.attention_mask import Kernel
 from elden.graphs.input_mask import LearntMask
+from elden.storage.arrays import DamagedDataError, read_arrays, write_arrays
 
 CONFIG = TrainConfig(batch_size=8, clip=3.0, penalty_start=5)
 TRAINER = Trainer(small_layout(DISCRETE), CONFIG, members=2)

@@ -24,13 +24,15 @@ from PIL import Image
 
 import elden
 from elden.cli import game, main
-from elden.cli.arguments import COMMANDS, parse
+from elden.cli.arguments import parse
+from elden.cli.commands import COMMANDS
 from elden.cli.edges import EACH_OTHER, edge_groups, edge_lines, matrix_lines, off_diagonal, rule_lines
 from elden.cli.episodes import Episode
 from elden.cli.errors import UsageError
 from elden.cli.film import Film, play_episode
+from elden.cli.index import FILE, made
 from elden.cli.keys import COMMAND_KEYS, assign_keys, keys_in
-from elden.cli.options import option_flags
+from elden.cli.options import taken
 from elden.cli.play import Play
 from elden.cli.terminal import character_mode, read_keys
 from elden.factors import ACTION, Discrete, Entity, Factors, Variable
@@ -73,7 +75,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_lists_the_subcommands(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
     code, out, err = run(capsys, *words)
     assert (code, err) == (0, "")
-    assert all(re.search(rf"• {name}\b", out) for name in COMMANDS)
+    assert all(re.search(rf"^  {name} +\w", out, re.M) for name in COMMANDS)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,7 @@ def test_help_of_a_subcommand_lists_every_world(capsys: pytest.CaptureFixture[st
 def test_help_of_a_world_lists_its_options(capsys: pytest.CaptureFixture[str], name: str) -> None:
     code, out, _ = run(capsys, "play", name, "--help")
     assert code == 0
-    assert all(flag in out for flag in (*option_flags(WORLDS[name]), *option_flags(Play)))
+    assert all(flag in out for flag in (*taken(WORLDS[name]), *taken(Play)))
 
 
 @pytest.mark.parametrize(
@@ -165,14 +167,29 @@ def test_a_film_draws_solvable_layouts_unless_told_otherwise() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_option_of_a_world_hides_one_of_a_subcommand(name: str) -> None:
-    for command in COMMANDS.values():
-        own = {option.name for option in fields(command)}  # type: ignore[arg-type]
+    for entry in COMMANDS.values():
+        own = {option.name for option in fields(entry.load())}
         assert own.isdisjoint(WORLDS[name].option_names())
 
 
-def test_importing_the_command_line_is_quick() -> None:
-    code = "import sys, elden.cli; sys.exit(bool({'jax', 'tyro', 'rich', 'PIL'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_the_index_of_options_is_that_of_the_classes() -> None:
+    assert json.loads(FILE.read_bytes()) == made(), "run: python tools/option_index.py"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("--help", "--version", "plai", "play carwsh", "play", "info carwash --sise 9", "film thawing --size twelve"),
+        *("train thawing --bonus.gat x", "train gym:", "train thawing --steps", "compare --worlds chain --sed 3"),
+    ],
+)
+def test_help_and_mistyped_names_are_answered_before_anything_heavy_is_loaded(line: str) -> None:
+    words = ["-c", "import sys, elden.cli\ncode = elden.cli.main()\nprint(code, *sys.modules)", *line.split()]
+    said = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
+    code, *loaded = said.stdout.splitlines()[-1].split()
+    assert int(code) == (0 if line.startswith("--") else 2)
+    assert bool(said.stderr) == (int(code) == 2)
+    assert not {"jax", "tyro", "rich", "PIL", "matplotlib"} & set(loaded)
 
 
 # Edges in words.

@@ -12,7 +12,7 @@ import elden
 from elden.cli import main
 from elden.cli.arguments import parse
 from elden.cli.collect import Collect, event_counts
-from elden.data import CollectConfig, collect, load_dataset
+from elden.studies.dataset import CollectConfig, collect, load_dataset
 
 SMALL = ("--transitions", "120", "--chunk-episodes", "4", "--max-steps", "12", "--depth", "2")
 

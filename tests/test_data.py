@@ -20,28 +20,30 @@ from hypothesis.extra import numpy as hnp
 from jaxtyping import Array, Bool, Int, Key
 
 import elden
-from elden.data import (
-    CollectConfig,
+from elden.factors import Continuous, Discrete, Entity, Factors, Variable
+from elden.storage.arrays import (
     DamagedDataError,
-    Dataset,
-    OtherCollectionError,
-    Split,
-    collect,
     factors_from_json,
     factors_to_json,
-    held_out_episodes,
-    load_dataset,
     read_arrays,
     read_card,
     write_arrays,
 )
-from elden.factors import Continuous, Discrete, Entity, Factors, Variable
+from elden.studies.dataset import (
+    CollectConfig,
+    Dataset,
+    OtherCollectionError,
+    Split,
+    collect,
+    held_out_episodes,
+    load_dataset,
+)
 from elden.worlds.base import Named, View, World
 from elden.worlds.labels import Fired, Rule, RuleBook
-from elden.worlds.pictures import Scene
+from elden.worlds.scene import Scene
 
 # The package's name `collect` is the function.
-MODULE = importlib.import_module("elden.data.collect")
+MODULE = importlib.import_module("elden.studies.dataset")
 
 SMALL = CollectConfig(transitions=170, chunk_episodes=4, seed=3)
 """Of `quick`: 15 episodes of 12 steps, hence four chunks, of which the last is cut."""

@@ -14,16 +14,17 @@ from elden.cli import main
 from elden.cli.arguments import parse
 from elden.cli.console import make_console
 from elden.cli.detect import Detect
-from elden.cli.options import option_flags
+from elden.cli.options import taken
 from elden.cli.reproduce import Reproduce
 from elden.cli.running import study_progress
-from elden.data import CollectConfig, DamagedDataError, collect
-from elden.data.folder import OtherRunError
 from elden.dynamics.config import TrainConfig
 from elden.graphs.registry import DETECTORS
+from elden.storage.arrays import DamagedDataError
+from elden.storage.folder import OtherRunError
 from elden.studies.config import SETTINGS
+from elden.studies.dataset import CollectConfig, collect
 from elden.studies.errors import StudyError
-from elden.studies.presets import preset
+from elden.studies.presets import detection_preset
 
 NETWORK = ("--features", "8", "--mlp", "8", "--heads", "1", "--head-size", "4")
 SMALL = (*NETWORK, "--updates", "20", "--segment", "10", "--seeds", "1", "--eval-episodes", "3", "--no-figures")
@@ -56,7 +57,7 @@ def test_options_change_the_preset() -> None:
     assert config.levels == ("variable-from-entity",)
     default = parse(["detect", "thawing"])
     assert isinstance(default, Detect)
-    assert default.resolved(default.world) == preset("quick", "thawing")
+    assert default.resolved(default.world) == detection_preset("quick", "thawing")
     assert default.resolved(default.world).methods == tuple(DETECTORS)
 
 
@@ -72,7 +73,7 @@ def test_options_of_tables() -> None:
 
 
 def test_every_setting_is_an_option() -> None:
-    flags = option_flags(Detect)
+    flags = taken(Detect)
     assert all(f"--{name.replace('_', '-')}" in flags for name in SETTINGS)
     assert {setting.name for setting in fields(TrainConfig)} | {"children", "seeds"} <= SETTINGS.keys()
     words = ["--clip", "5", "--penalty-start", "3", "--penalty-stop", "4", "--penalty-of", "log-probability"]

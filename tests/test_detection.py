@@ -15,18 +15,17 @@ from cases import assert_equal
 from dynamics_cases import DISCRETE, layout_of, random_transitions
 
 import elden
-from elden.data import CollectConfig, Dataset, collect
-from elden.data.folder import OtherRunError, RunFolder, RunFolderError
-from elden.data.plain import differences, plain
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.runs import Deadline, OutOfTimeError, Run, Training
-from elden.dynamics.training import Transitions
 from elden.graphs.evaluate import default_chunk
 from elden.graphs.gradient import Gradient
 from elden.graphs.input_mask import InputMask
 from elden.graphs.metrics import f1_at
 from elden.graphs.registry import DETECTORS
+from elden.storage.folder import OtherRunError, RunFolder, RunFolderError
+from elden.storage.plain import differences, plain
 from elden.studies.config import DetectConfig, method_rows
+from elden.studies.dataset import CollectConfig, Dataset, collect
 from elden.studies.detection import detect, groups_of
 from elden.studies.errors import StudyError
 from elden.studies.measuring import (
@@ -38,11 +37,12 @@ from elden.studies.measuring import (
     self_edges_alone,
 )
 from elden.studies.paper import METRICS, TABLE_1, TABLE_2, paper_cells, row_name
-from elden.studies.presets import preset
+from elden.studies.presets import detection_preset
 from elden.studies.reading import load_reader
 from elden.studies.reproduce import reproduce, table_rows
 from elden.studies.results import Detection, slug
 from elden.studies.tables import cells_of, comparison_table, detection_table, skipped_lines
+from elden.transitions import Transitions
 from elden.viewing import Cell, markdown_table
 from elden.viewing.style import ALL_INTO_CHANGED, SELF_EDGES_ALONE
 from elden.worlds.base import World
@@ -447,29 +447,29 @@ def test_other_held_out_data_make_another_run(tmp_path: Path) -> None:
 
 
 def test_the_paper_preset_is_the_papers_table() -> None:
-    config = preset("paper", "carwash")
+    config = detection_preset("paper", "carwash")
     assert config.network == NetworkConfig("variable", "entity", (64, 64), 4, 16, (64, 64), "relu")
     train = config.train
     assert (train.learning_rate, train.batch_size, train.mixup, train.priority) == (3e-4, 32, 1.0, 0.0)
     assert (train.penalty, train.penalty_start, train.penalty_stop) == (1e-3, 50_000, 100_000)
     assert (config.updates, config.seeds, config.transitions, config.eval_episodes) == (500_000, 3, 500_000, 50)
-    assert preset("paper", "thawing").train.penalty == 1e-2
-    kitchen = preset("paper", "kitchen")
+    assert detection_preset("paper", "thawing").train.penalty == 1e-2
+    kitchen = detection_preset("paper", "kitchen")
     assert (kitchen.network.features, kitchen.train.penalty_stop, kitchen.updates) == ((128, 128), 200_000, 500_000)
-    assert preset("paper", "a world of tomorrow") == config
-    assert preset("paper", "a world of tomorrow", continuous=True) == config.changed(mixup=0.0)
+    assert detection_preset("paper", "a world of tomorrow") == config
+    assert detection_preset("paper", "a world of tomorrow", continuous=True) == config.changed(mixup=0.0)
     for world in WORLDS:
-        assert preset("quick", world).updates < 10_000
+        assert detection_preset("quick", world).updates < 10_000
     with pytest.raises(ValueError, match="no preset 'papr'; did you mean 'paper'"):
-        preset("papr", "carwash")
+        detection_preset("papr", "carwash")
 
 
 def test_settings_are_changed_by_name() -> None:
-    config = preset("paper", "carwash").changed(updates=1000, features=(16, 64), batch_size=8, seeds=1)
+    config = detection_preset("paper", "carwash").changed(updates=1000, features=(16, 64), batch_size=8, seeds=1)
     assert (config.train.penalty_start, config.train.penalty_stop) == (100, 200)
     assert (config.network.features, config.train.batch_size, config.seeds) == ((16, 64), 8, 1)
-    assert preset("paper", "carwash").changed(updates=1000, penalty_stop=900).train.penalty_stop == 900
-    assert preset("paper", "carwash").changed(children="entity").levels == ("entity",)
+    assert detection_preset("paper", "carwash").changed(updates=1000, penalty_stop=900).train.penalty_stop == 900
+    assert detection_preset("paper", "carwash").changed(children="entity").levels == ("entity",)
     for name, value, answer in [
         ("sedes", 3, "no setting 'sedes'; did you mean 'seeds'"),
         ("methods", ("gradeint",), "no detector 'gradeint'; did you mean 'gradient'"),
@@ -479,7 +479,7 @@ def test_settings_are_changed_by_name() -> None:
         ("chunk", -1, "chunk=-1 given; it must be 1 or more, or 0"),
     ]:
         with pytest.raises(ValueError, match=answer):
-            preset("paper", "carwash").changed(**{name: value})
+            detection_preset("paper", "carwash").changed(**{name: value})
     with pytest.raises(ValueError, match="can only be measured at the granularity entity"):
         replace(TINY, granularity=("variable",))
 
@@ -494,7 +494,7 @@ def test_the_papers_numbers() -> None:
     best = {"thawing": 1e-2, "carwash": 1e-3, "kitchen": 1e-4}
     for world, coefficient in best.items():
         assert TABLE_2[coefficient][world][0] == TABLE_1["gradient"][world][0]
-        assert preset("paper", world).train.penalty == coefficient
+        assert detection_preset("paper", world).train.penalty == coefficient
     assert len(paper_cells()) == 5 * 3 * 2
     assert list(METRICS) == ["roc_auc", "f1"]
 

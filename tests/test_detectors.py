@@ -28,7 +28,7 @@ from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch, encode, forward, likelihood_and_derivative, log_likelihood
 from elden.dynamics.network import first_layer, input_features
-from elden.dynamics.training import Model, Trainer, Transitions
+from elden.dynamics.training import Model, Trainer
 from elden.dynamics.variants import Variant
 from elden.factors import Continuous, Discrete, Entity, Factors, Granularity, Variable
 from elden.graphs.attention import Attention
@@ -38,6 +38,7 @@ from elden.graphs.gradient import Entries, Gradient
 from elden.graphs.input_mask import InputMask, LearntMask
 from elden.graphs.pcmi import DropInputs, Pcmi
 from elden.graphs.pcmi_sampled import PcmiSampled
+from elden.transitions import Transitions
 
 SIZE = 3
 

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import encode
-from elden.dynamics.training import Model, Trainer, Transitions
+from elden.dynamics.training import Model, Trainer
 from elden.factors import Granularity
 from elden.graphs import evaluate
 from elden.graphs.attention import Attention
@@ -24,6 +24,7 @@ from elden.graphs.base import Detector, Reference
 from elden.graphs.evaluate import convert, score_transitions, time_scores
 from elden.graphs.gradient import Gradient
 from elden.graphs.registry import DETECTORS, detector_named
+from elden.transitions import Transitions
 
 
 def models_of(layout: Layout, detector: Detector, runs: int = 2, members: int = 2) -> Model:

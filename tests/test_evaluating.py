@@ -24,17 +24,17 @@ from elden.bonuses.reading import MajorityReader, models_of, reader_of
 from elden.cli import main, steps
 from elden.cli.demo import Demo
 from elden.cli.evaluate import density_warning
-from elden.data.folder import RunFolderError
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.runs import Deadline, OutOfTimeError
-from elden.dynamics.training import Transitions
 from elden.factors import Discrete
+from elden.storage.folder import RunFolderError
 from elden.training import evaluation
 from elden.training.algorithm import Loop
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.edges import Edge, Edges
 from elden.training.evaluation import Evaluation, EvaluationConfig, Models, Outcomes, evaluate, play
 from elden.training.run import Training
+from elden.transitions import Transitions
 from elden.viewing.curves import Curve, learning_curves
 from elden.viewing.film import graph_film
 from elden.worlds.base import Transition, WorldState

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Key
 
 import elden
 from elden.agents import Ppo, PpoConfig
-from elden.bonuses import BONUSES, BonusConfig, EnsembleConfig, GateConfig, Steps
+from elden.bonuses import BONUSES, BonusConfig, EnsembleConfig, GateConfig
 from elden.bonuses.model_based import ModelBonus
 from elden.bonuses.nothing import Nothing
 from elden.cli import main
@@ -31,18 +31,19 @@ from elden.cli.console import make_console
 from elden.cli.options import options_of
 from elden.cli.running import stopping
 from elden.cli.train import Train
-from elden.data import slots
-from elden.data.folder import OtherRunError, RunFolderError
-from elden.data.plain import leaves
-from elden.data.slots import Slots
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.graphs.input_mask import LearntMask
+from elden.storage import slots
+from elden.storage.folder import OtherRunError, RunFolderError
+from elden.storage.plain import leaves
+from elden.storage.slots import Slots
 from elden.training.algorithm import Loop, LoopState
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.presets import training_preset
 from elden.training.run import STATE_VERSION, NotFiniteError, Training, _init, _program
 from elden.training.scale import Scale
+from elden.transitions import Steps
 
 WORLD = elden.make("thawing", max_steps=5)
 STEPS = 4 * 6 * 40

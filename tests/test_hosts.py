@@ -26,13 +26,13 @@ from elden.bonuses.model_based import ModelState
 from elden.cli import main
 from elden.cli.errors import INTERRUPTED
 from elden.cli.evaluate import report
-from elden.data.folder import RunFolderError
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.factors import Continuous, Discrete
 from elden.hosts.vector import Hosts, env_seeds
 from elden.hosts.worker import EnvironmentFailedError
 from elden.hosts.world import HostConfig, HostWorld, HostWorldError
+from elden.storage.folder import RunFolderError
 from elden.training.algorithm import Loop
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.evaluation import _APART, EvaluationConfig

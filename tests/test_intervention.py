@@ -26,7 +26,7 @@ from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch, encode, forward
 from elden.dynamics.network import Network, init_network
-from elden.dynamics.training import Model, Trainer, Transitions
+from elden.dynamics.training import Model, Trainer
 from elden.factors import Continuous, Discrete, Entity, Factors, Granularity, Kind, Variable
 from elden.graphs.base import Reference, changed
 from elden.graphs.gradient import Gradient
@@ -41,6 +41,7 @@ from elden.graphs.intervention import (
     try_values,
 )
 from elden.graphs.pcmi_sampled import PcmiSampled
+from elden.transitions import Transitions
 
 CONTINUOUS = Factors(
     (

@@ -16,23 +16,14 @@ import pytest
 from host_cases import CORRIDOR
 
 import elden
-from elden.bonuses import (
-    BONUSES,
-    BonusConfig,
-    EnsembleConfig,
-    FitConfig,
-    IntrinsicReward,
-    Space,
-    Steps,
-    intrinsic,
-    make_bonus,
-)
+from elden.bonuses import BONUSES, BonusConfig, EnsembleConfig, FitConfig, IntrinsicReward, Space, intrinsic, make_bonus
 from elden.cli import main
-from elden.data import DamagedDataError
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.factors import Continuous, Discrete, Entity, Factors, Variable
 from elden.hosts.vector import Hosts
 from elden.hosts.world import HostConfig, HostWorld
+from elden.storage.arrays import DamagedDataError
+from elden.transitions import Steps
 
 FACTORS = Factors(
     (

@@ -13,8 +13,8 @@ from jaxtyping import Array, Bool, Float
 import elden
 from elden.factors import ACTION
 from elden.worlds import ImpossibleStateError, Kitchen, Transition, WorldState
-from elden.worlds import kitchen_table as table
-from elden.worlds.kitchen_table import BOXES, FOOD, GRIPS, HANDLE, MIDDLE, SPAN
+from elden.worlds.kitchen import table as table
+from elden.worlds.kitchen.table import BOXES, FOOD, GRIPS, HANDLE, MIDDLE, SPAN
 
 KITCHEN = Kitchen()
 XYZ = tuple[float, float, float]

@@ -17,11 +17,12 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from elden.registration import IDS, ROBOSUITE_ID
-from elden.worlds import ImpossibleStateError, kitchen_bridge
-from elden.worlds import kitchen_robosuite as robosuite_kitchen
-from elden.worlds import kitchen_table as table
+from elden.worlds import ImpossibleStateError
 from elden.worlds.gym import WorldEnv
-from elden.worlds.kitchen_robosuite import KitchenRobosuiteEnv, RobosuiteMissingError, make_simulation
+from elden.worlds.kitchen import bridge as kitchen_bridge
+from elden.worlds.kitchen import robosuite as robosuite_kitchen
+from elden.worlds.kitchen import table as table
+from elden.worlds.kitchen.robosuite import KitchenRobosuiteEnv, RobosuiteMissingError, make_simulation
 
 Named = dict[str, dict[str, Any]]
 
@@ -43,14 +44,14 @@ def marked(test: Any) -> Any:
 
 
 def test_nothing_imports_robosuite_before_it_is_asked_for() -> None:
-    lines = "import sys, gymnasium, elden, elden.cli.arguments, elden.worlds.kitchen_bridge"
+    lines = "import sys, gymnasium, elden, elden.cli.arguments, elden.worlds.kitchen.bridge"
     lines += "\nassert not {'robosuite', 'mujoco'} & set(sys.modules), 'imported'"
     subprocess.run([sys.executable, "-c", lines], check=True)
 
 
 def test_where_robosuite_is_missing_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mujoco", None)
-    monkeypatch.delitem(sys.modules, "elden.worlds.kitchen_physics", raising=False)
+    monkeypatch.delitem(sys.modules, "elden.worlds.kitchen.physics", raising=False)
     with pytest.raises(RobosuiteMissingError, match=r"'mujoco' is not there. `make robosuite`"):
         make_simulation()
 

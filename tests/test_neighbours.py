@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float, Key
 
-from elden.bonuses import BonusConfig, EnsembleConfig, FitConfig, GateConfig, Space, Steps, make_bonus
+from elden.bonuses import BonusConfig, EnsembleConfig, FitConfig, GateConfig, Space, make_bonus
 from elden.bonuses.beliefs import Outputs
 from elden.bonuses.cig import InformationGain, information_gain, log_det_one_plus
 from elden.bonuses.curiosity_critic import CuriosityCritic, CuriosityCriticState
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.factors import Continuous, Discrete, Entity, Factors, Variable
+from elden.transitions import Steps
 
 STAY, PULL = range(2)
 LAMP, TV = range(2)

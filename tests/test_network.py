@@ -23,7 +23,7 @@ from dynamics_cases import (
 from jaxtyping import Array, Float, Int
 
 from elden.dynamics import products
-from elden.dynamics.config import Activation, DerivativeOf
+from elden.dynamics.config import DerivativeOf
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import (
     Batch,
@@ -35,6 +35,7 @@ from elden.dynamics.likelihood import (
 )
 from elden.dynamics.network import Network
 from elden.factors import Continuous, Granularity
+from elden.nn import Activation
 
 SIZE = 3
 States = tuple[np.ndarray, np.ndarray]

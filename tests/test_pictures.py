@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from elden.worlds import sprites
-from elden.worlds.pictures import ARROWS, Scene, Sprite, draw, text, write_gif
+from elden.viewing import sprites
+from elden.viewing.pictures import ARROWS, draw, text, write_gif
+from elden.worlds.scene import Scene, Sprite
 
 TILE = 32
 KINDS = sorted(sprites.ARTS)

@@ -15,7 +15,8 @@ from elden.dynamics.config import TrainConfig
 from elden.dynamics.likelihood import encode
 from elden.dynamics.replay import Priorities
 from elden.dynamics.runs import Run, Training
-from elden.dynamics.training import Metrics, Model, Trainer, TrainState, Transitions
+from elden.dynamics.training import Metrics, Model, Trainer, TrainState
+from elden.transitions import Transitions
 
 CONFIG = TrainConfig(
     learning_rate=1e-2, batch_size=8, penalty=0.0, mixup=0.0, penalty_start=0, penalty_stop=0, priority=0.5

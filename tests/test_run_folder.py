@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from elden.data.folder import OtherRunError, RunFolder, check_same
+from elden.storage.folder import OtherRunError, RunFolder, check_same
 
 
 def scalars(file: Path) -> list[tuple[int, str, float]]:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from elden.dynamics.config import NetworkConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch, encode, forward, log_likelihood
-from elden.dynamics.training import Model, Trainer, Transitions
+from elden.dynamics.training import Model, Trainer
 from elden.factors import Continuous, Discrete, Entity, Factors, Variable
 from elden.graphs.base import Detector, Reference
 from elden.graphs.evaluate import score_transitions, time_scores
@@ -21,6 +21,7 @@ from elden.graphs.intervention import Intervention
 from elden.graphs.pcmi import Pcmi
 from elden.graphs.pcmi_sampled import PcmiSampled
 from elden.graphs.sweep import all_swaps
+from elden.transitions import Transitions
 
 MANY, FEW = 40, 4
 SAMPLES = 4

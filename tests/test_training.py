@@ -18,8 +18,9 @@ from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch
 from elden.dynamics.mixup import mix, mixup_coefficients, mixup_table
 from elden.dynamics.runs import Run, Training
-from elden.dynamics.training import Metrics, Model, Settings, Trainer, TrainState, Transitions
+from elden.dynamics.training import Metrics, Model, Settings, Trainer, TrainState
 from elden.dynamics.variants import rising
+from elden.transitions import Transitions
 
 FAST = TrainConfig(learning_rate=1e-2, batch_size=16, penalty=0.0, mixup=0.0, penalty_start=0, penalty_stop=0)
 NUM_UPDATES = 80

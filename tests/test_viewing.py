@@ -26,13 +26,13 @@ from rich.console import Console
 import elden
 from elden import viewing
 from elden.dynamics.runs import Run
-from elden.dynamics.training import Transitions
 from elden.graphs.gradient import Gradient
 from elden.graphs.registry import DETECTORS
 from elden.studies import figures
 from elden.studies.config import Level, Row
 from elden.studies.measuring import Breakdown, Held, LevelResult, measure_level
 from elden.studies.results import RowResult
+from elden.transitions import Transitions
 from elden.viewing import style
 from elden.viewing.graphs import FALSE_ALARM, FOUND, MISSED, NOTHING, episode_strip, graph_heatmap, outcomes, own_past
 from elden.viewing.matrices import Side, break_map, relative_scores
@@ -297,7 +297,7 @@ def test_strip_of_an_episode_has_a_graph_and_a_picture_for_every_step(key: jax.A
     step = jax.jit(lambda key, state: world.step(key, state, world.scripted(key, state)))
     graphs, names, pictures = [], [], []
     for step_key in jax.random.split(key, 4):
-        pictures.append(elden.worlds.pictures.draw(world.scene(state), 16))
+        pictures.append(elden.viewing.pictures.draw(world.scene(state), 16))
         state, transition = step(step_key, state)
         graphs.append(np.asarray(transition.graph))
         names.append(world.action_names[int(transition.action)])

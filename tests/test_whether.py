@@ -17,9 +17,8 @@ from cases import assert_equal
 from jaxtyping import Array, Bool, Float
 
 from elden.agents.actions import Categorical
-from elden.agents.networks import Dense, Mlp
 from elden.agents.ppo import ActorCritic, Experience, Ppo, PpoConfig
-from elden.bonuses import AnyBonus, BonusConfig, EnsembleConfig, FitConfig, GateConfig, Space, Steps, make_bonus
+from elden.bonuses import AnyBonus, BonusConfig, EnsembleConfig, FitConfig, GateConfig, Space, make_bonus
 from elden.bonuses.base import Metrics
 from elden.bonuses.beside import Beside, BesideState
 from elden.bonuses.changes import ChangeConfig, Spread, changed
@@ -37,8 +36,9 @@ from elden.bonuses.whether import Whether, WhetherConfig, WhetherState, excess_s
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import encode
-from elden.dynamics.training import Transitions
 from elden.factors import Continuous, Discrete, Entity, Factors, Variable
+from elden.nn import Dense, Mlp
+from elden.transitions import Steps, Transitions
 
 WAIT, PUSH = range(2)
 HAND, BALL, COIN = range(3)

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import elden
-from elden.worlds import pictures
+from elden.viewing import pictures
 from elden.worlds.base import World, WorldOptionError, WorldState
 
 case = pytest.mark.parametrize("case", some_slow(CASES, SIMILAR))

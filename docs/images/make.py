@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 import elden
-from elden.worlds import pictures
+from elden.viewing import pictures
 from elden.worlds.base import World, WorldState
 
 SHOWN = {"thawing": 6, "carwash": 9, "minecraft": 14, "kitchen": 14, "chain": 7}

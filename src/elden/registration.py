@@ -26,4 +26,4 @@ def register_all() -> None:
                 kwargs={"world": world},
             )
     if ROBOSUITE_ID not in gymnasium.registry:
-        gymnasium.register(id=ROBOSUITE_ID, entry_point="elden.worlds.kitchen_robosuite:KitchenRobosuiteEnv")
+        gymnasium.register(id=ROBOSUITE_ID, entry_point="elden.worlds.kitchen.robosuite:KitchenRobosuiteEnv")

@@ -17,8 +17,7 @@ from jaxtyping import Array, Float, Int, Key, Num, Shaped
 from elden.agents.actions import Actions
 from elden.agents.base import Metrics, Trajectory
 from elden.agents.gae import advantages
-from elden.agents.networks import Mlp
-from elden.dynamics.config import Activation
+from elden.nn import Activation, Mlp
 from elden.optimise import finite_step, tree_norm
 from elden.pytree import pytree
 

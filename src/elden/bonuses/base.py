@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from jaxtyping import Array, Bool, Float, Key, Num
+from jaxtyping import Array, Float, Key
 
 from elden.dynamics.config import NetworkConfig
 from elden.dynamics.layout import Layout
-from elden.dynamics.training import Transitions
 from elden.factors import Factors, Kind
-from elden.pytree import pytree
+from elden.transitions import Steps
 
 Metrics: TypeAlias = dict[str, Float[Array, "..."]]
 
@@ -28,29 +27,6 @@ class Space:
     def layout(self, network: NetworkConfig) -> Layout:
         """Arrays of dynamics models for this space."""
         return Layout(self.factors, self.action, network)
-
-
-@pytree()
-@dataclass(frozen=True)
-class Steps:
-    """Steps of several environments, in the order of time.
-
-    Attributes:
-        obs: Flat states, as `Factors` lays them out.
-        action: What was done.
-        next_obs: The true states afterwards, also where a new episode then begins.
-        done: Whether the step was the last one of an episode.
-    """
-
-    obs: Num[Array, "*run time env width"]
-    action: Num[Array, "..."]
-    next_obs: Num[Array, "*run time env width"]
-    done: Bool[Array, "*run time env"]
-
-    def transitions(self) -> Transitions:
-        """All of them as one list, ordered by time."""
-        obs, action, next_obs = (part.reshape(-1, *part.shape[2:]) for part in (self.obs, self.action, self.next_obs))
-        return Transitions(obs, action, next_obs)
 
 
 @runtime_checkable

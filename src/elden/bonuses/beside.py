@@ -6,9 +6,10 @@ from typing import Generic
 import jax
 from jaxtyping import Array, Float, Key
 
-from elden.bonuses.base import Bonus, Metrics, State, Steps
+from elden.bonuses.base import Bonus, Metrics, State
 from elden.bonuses.model_based import ModelBonus, ModelState
 from elden.pytree import pytree
+from elden.transitions import Steps
 
 
 @pytree()

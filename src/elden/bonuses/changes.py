@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key, Num
 
-from elden.bonuses.base import Metrics, Space, Steps
+from elden.bonuses.base import Metrics, Space
 from elden.bonuses.payment import Episodes
 from elden.bonuses.whether import Whether, WhetherConfig, WhetherState, check_once
 from elden.factors import Discrete, Factors, Granularity
 from elden.graphs.base import STILL
 from elden.pytree import pytree
+from elden.transitions import Steps
 
 
 @pytree()

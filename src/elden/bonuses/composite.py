@@ -11,11 +11,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from elden.bonuses.base import AnyBonus, Metrics, Steps
+from elden.bonuses.base import AnyBonus, Metrics
 from elden.bonuses.elden import Dependencies
 from elden.bonuses.ensemble import Ensemble, EnsembleState
 from elden.bonuses.model_based import Memory, ModelBonus, ModelState, WithModels
 from elden.pytree import pytree
+from elden.transitions import Steps
 
 Mode: TypeAlias = Literal["sum", "gated"]
 

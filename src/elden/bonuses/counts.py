@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, Num, UInt32
 
-from elden.bonuses.base import Metrics, Space, Steps
+from elden.bonuses.base import Metrics, Space
 from elden.bonuses.model_based import ModelBonus, ModelState
-from elden.dynamics.training import Transitions
 from elden.pytree import pytree
+from elden.transitions import Steps, Transitions
 
 _BITS = 20
 

@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from elden.agents.networks import Mlp
-from elden.bonuses.base import Metrics, Steps
+from elden.bonuses.base import Metrics
 from elden.bonuses.fitted import FitConfig, Fitted
 from elden.bonuses.model_based import GateConfig, ModelBonus, ModelState
 from elden.bonuses.payment import pay
-from elden.dynamics.training import Transitions
 from elden.factors import Discrete
+from elden.nn import Mlp
 from elden.pytree import pytree
+from elden.transitions import Steps, Transitions
 
 _Lesson: TypeAlias = tuple[Transitions, Float[Array, "step child"]]
 

@@ -18,15 +18,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from elden.bonuses.base import Metrics, Steps
+from elden.bonuses.base import Metrics
 from elden.bonuses.ensemble import chunked
 from elden.bonuses.model_based import ModelBonus, ModelState
 from elden.bonuses.payment import Episodes
 from elden.bonuses.whether import Whether, WhetherConfig, WhetherState, check_once
-from elden.dynamics.training import Transitions
 from elden.graphs.base import Detector, changed
 from elden.graphs.reader import Reader
 from elden.pytree import pytree
+from elden.transitions import Steps, Transitions
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from elden.bonuses.base import Metrics, Space, Steps
+from elden.bonuses.base import Metrics, Space
 from elden.bonuses.fitted import FitConfig, Fitted
 from elden.bonuses.icm import Icm, IcmNetworks
 from elden.pytree import pytree
+from elden.transitions import Steps
 
 _RIDGE = 0.1
 """λ, as in the original."""

@@ -6,17 +6,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from elden.bonuses.base import Metrics, Space, Steps
+from elden.bonuses.base import Metrics, Space
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch, encode
 from elden.dynamics.replay import Priorities, Ring
-from elden.dynamics.training import Model, Settings, Trainer, TrainState, Transitions
+from elden.dynamics.training import Model, Settings, Trainer, TrainState
 from elden.dynamics.variants import Variant
 from elden.factors import Discrete
 from elden.graphs.base import Reference
 from elden.graphs.reader import predict
 from elden.pytree import pytree
+from elden.transitions import Steps, Transitions
 
 _EXAMPLES = 256
 _LOOKED_AT = 4096

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Key
 
-from elden.dynamics.training import Transitions
 from elden.optimise import finite_step
 from elden.pytree import pytree
+from elden.transitions import Transitions
 
 Parameters = TypeVar("Parameters")
 Data = TypeVar("Data")

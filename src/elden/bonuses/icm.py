@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, Num
 
-from elden.agents.networks import Mlp
-from elden.bonuses.base import Metrics, Space, Steps
+from elden.bonuses.base import Metrics, Space
 from elden.bonuses.fitted import FitConfig, Fitted
-from elden.dynamics.training import Transitions
 from elden.factors import Discrete
+from elden.nn import Mlp
 from elden.pytree import pytree
+from elden.transitions import Steps, Transitions
 
 _FORWARD_WEIGHT = 0.2  # of the two losses, as in the original
 

@@ -7,11 +7,12 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from elden.bonuses.base import Metrics, Space, Steps
+from elden.bonuses.base import Metrics, Space
 from elden.bonuses.changes import Spread, changed
 from elden.bonuses.habits import Habits
 from elden.bonuses.payment import Episodes
 from elden.pytree import pytree
+from elden.transitions import Steps
 
 
 @dataclass(frozen=True)

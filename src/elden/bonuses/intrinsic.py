@@ -11,15 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key, Num
 
-from elden.bonuses.base import AnyBonus, Space, Steps
+from elden.bonuses.base import AnyBonus, Space
 from elden.bonuses.beside import Beside
 from elden.bonuses.model_based import ModelState
 from elden.bonuses.payment import forget_episodes
 from elden.bonuses.reading import MajorityReader, models_of, reader_of
 from elden.bonuses.registry import BonusConfig, make_bonus, pays_by_episode
-from elden.data.plain import from_plain, plain
-from elden.data.slots import from_arrays, to_arrays
-from elden.data.store import (
+from elden.factors import Continuous, Discrete, Factors, Kind, SampleLike
+from elden.hosts.world import factors_of, factors_of_vector
+from elden.storage.arrays import (
     DamagedDataError,
     factors_from_json,
     factors_to_json,
@@ -28,8 +28,9 @@ from elden.data.store import (
     read_arrays,
     write_arrays,
 )
-from elden.factors import Continuous, Discrete, Factors, Kind, SampleLike
-from elden.hosts.world import factors_of, factors_of_vector
+from elden.storage.plain import from_plain, plain
+from elden.storage.slots import from_arrays, to_arrays
+from elden.transitions import Steps
 
 VERSION = 2
 """Of what `save` writes."""

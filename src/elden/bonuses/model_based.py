@@ -14,22 +14,23 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from elden.bonuses import beliefs
-from elden.bonuses.base import Metrics, Space, Steps
+from elden.bonuses.base import Metrics, Space
 from elden.bonuses.ensemble import Ensemble, EnsembleConfig, EnsembleState, chunked
 from elden.bonuses.payment import pay
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch, slot_errors, slot_log_likelihood
-from elden.dynamics.training import Model, Transitions
+from elden.dynamics.training import Model
 from elden.dynamics.variants import Plain, Variant
 from elden.graphs.base import Reference
 from elden.pytree import pytree
+from elden.transitions import Steps, Transitions
 
 Gate: TypeAlias = Literal["none", "votes", "information", "surprise", "change"]
 
 
 @dataclass(frozen=True)
 class GateConfig:
-    """When a child counts."""
+    """When a child counts, in a bonus that reads dynamics models: always, or only where there is something to learn."""
 
     kind: Gate = "none"
     """Always; only where the members' votes differ, as in the authors' programs; only where the mutual information

@@ -6,7 +6,8 @@ from typing import ClassVar, TypeAlias
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from elden.bonuses.base import Metrics, Steps
+from elden.bonuses.base import Metrics
+from elden.transitions import Steps
 
 Empty: TypeAlias = tuple[()]
 

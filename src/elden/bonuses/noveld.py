@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from elden.bonuses.base import Metrics, Space, Steps
+from elden.bonuses.base import Metrics, Space
 from elden.bonuses.counts import StateCount, places
 from elden.bonuses.fitted import FitConfig
 from elden.bonuses.rnd import Rnd, RndState
 from elden.pytree import pytree
+from elden.transitions import Steps
 
 _BITS = 14
 """Places of each environment's table of visited states: after 500 others a new state shares one in 3 % of cases."""

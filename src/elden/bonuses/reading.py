@@ -10,12 +10,12 @@ from elden.bonuses.base import AnyBonus
 from elden.bonuses.elden import Dependencies
 from elden.bonuses.ensemble import chunked
 from elden.bonuses.model_based import ModelBonus, ModelState, WithModels
-from elden.dynamics.training import Transitions
 from elden.dynamics.variants import Plain
 from elden.factors import Granularity
 from elden.graphs.base import Detector
 from elden.graphs.reader import Reader
 from elden.graphs.registry import detector_named
+from elden.transitions import Transitions
 
 
 @dataclass(frozen=True)

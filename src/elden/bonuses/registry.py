@@ -27,7 +27,7 @@ from elden.bonuses.noveld import NovelD
 from elden.bonuses.rnd import Rnd
 from elden.graphs.base import Detector, Scheduled
 from elden.graphs.registry import DETECTORS, detector_named
-from elden.worlds.registry import nearest_names
+from elden.names import nearest_names
 
 _UPDATES = 500_000
 """Updates of the paper's models, which schedules are fitted to where the length of the training is not known."""

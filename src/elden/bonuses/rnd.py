@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, Num
 
-from elden.agents.networks import Mlp
-from elden.bonuses.base import Metrics, Space, Steps
+from elden.bonuses.base import Metrics, Space
 from elden.bonuses.fitted import FitConfig, Fitted
-from elden.dynamics.training import Transitions
+from elden.nn import Mlp
 from elden.pytree import pytree
+from elden.transitions import Steps, Transitions
 
 
 @pytree()

@@ -17,13 +17,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from elden.agents.networks import Mlp
 from elden.bonuses.base import Metrics, Space
 from elden.bonuses.fitted import FitConfig, Fitted
 from elden.dynamics.replay import Ring
-from elden.dynamics.training import Transitions
 from elden.factors import Discrete
+from elden.nn import Mlp
 from elden.pytree import pytree
+from elden.transitions import Transitions
 
 Measure: TypeAlias = Literal["events", "excess", "disagreement", "progress"]
 

@@ -9,6 +9,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from elden import __version__
+from elden.cli.check import help_page, ordered
+from elden.cli.commands import COMMANDS
 from elden.cli.errors import INTERRUPTED, UsageError
 
 __all__ = ["main", "run"]
@@ -37,15 +40,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["--version"]:
-        from elden import __version__
-
         print(f"elden {__version__}")
+        return 0
+    if not words or words[0] in ("-h", "--help"):
+        print(help_page("Exploration via local dependencies.", {name: each.summary for name, each in COMMANDS.items()}))
         return 0
     # Independent runs are spread over devices; without this a CPU is one device, whatever the number of its cores.
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(os.cpu_count() or 1))
-    from elden.cli.arguments import parse
-
     try:
+        ordered(words)  # mistyped names are refused before anything heavy is imported
+        from elden.cli.arguments import parse
+
         parse(words).run(shlex.join(["elden", *words]))
     except UsageError as error:
         print(f"elden: {error}", file=sys.stderr)

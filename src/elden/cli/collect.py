@@ -16,7 +16,7 @@ from elden.cli.errors import UsageError
 from elden.cli.options import as_options, options_of
 from elden.cli.running import refusal, stopping, study_progress
 from elden.cli.worlds import describe_options, shown_as, world_choice
-from elden.data.collect import CollectConfig, Dataset, collect
+from elden.studies.dataset import CollectConfig, Dataset, collect
 from elden.worlds.base import World
 from elden.worlds.labels import event_type
 

@@ -18,8 +18,9 @@ from elden.cli.errors import BROKEN, STOPPED, UsageError, check_range
 from elden.cli.running import stopping
 from elden.cli.train import Train
 from elden.cli.worlds import shown_as
-from elden.data.folder import check_same
 from elden.dynamics.runs import Deadline
+from elden.names import nearest_names
+from elden.storage.folder import check_same
 from elden.studies.exploration import (
     COMPARED,
     Contender,
@@ -34,7 +35,7 @@ from elden.training.presets import TrainingPreset
 from elden.training.run import Training
 from elden.viewing import rich_table
 from elden.worlds.base import World
-from elden.worlds.registry import WORLDS, nearest_names
+from elden.worlds.registry import WORLDS
 
 _LINE_EVERY_S = 10.0
 _TAIL = 200_000

@@ -14,20 +14,20 @@ from elden.cli.errors import UsageError, check_range
 from elden.cli.options import PresetOptions, as_options, options_of
 from elden.cli.running import refusal, stopping, study_progress
 from elden.cli.worlds import shown_as, world_choice
-from elden.data import CollectConfig, DamagedDataError, Dataset, load_dataset
-from elden.data.folder import RunFolderError
 from elden.dynamics.runs import Deadline
 from elden.graphs.registry import detector_named
+from elden.storage.arrays import DamagedDataError
+from elden.storage.folder import RunFolderError
 from elden.studies.config import DetectConfig
+from elden.studies.dataset import CollectConfig, Dataset, load_dataset
 from elden.studies.detection import detect
 from elden.studies.errors import StudyError
-from elden.studies.presets import Preset
-from elden.studies.presets import preset as study_preset
+from elden.studies.presets import Preset, detection_preset
 from elden.studies.tables import detection_tables, skipped_lines
 from elden.viewing import rich_table
 from elden.worlds.base import World
 
-_QUICK = study_preset("quick", "")
+_QUICK = detection_preset("quick", "")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class StudyOptions(PresetOptions):
     @classmethod
     def preset_config(cls, preset: str, world: str, words: Sequence[str]) -> DetectConfig:
         """The settings that a preset has for a world."""
-        return study_preset(preset, world)
+        return detection_preset(preset, world)
 
     @property
     def changes(self) -> dict[str, object]:
@@ -72,7 +72,7 @@ class StudyOptions(PresetOptions):
             UsageError: A setting has a value that it cannot have.
         """
         try:
-            return study_preset(self.preset, world.name, world.factors.continuous).changed(**self.changes)
+            return detection_preset(self.preset, world.name, world.factors.continuous).changed(**self.changes)
         except ValueError as error:
             raise UsageError(as_options(str(error), _OPTIONS)) from None
 

@@ -10,8 +10,9 @@ from jaxtyping import Bool, UInt8
 
 from elden.cli.edges import edge_lines
 from elden.cli.steps import Step
-from elden.worlds import pictures
+from elden.viewing import pictures
 from elden.worlds.base import World, WorldState
+from elden.worlds.scene import Scene
 
 _MOST_LINES = 7
 """Lines of words under a picture; what is more is counted."""
@@ -99,7 +100,7 @@ def _pictures(
     return images
 
 
-def _letters(scene: pictures.Scene, tile: int) -> int:
+def _letters(scene: Scene, tile: int) -> int:
     """About how many letters go into a line under the picture: its letters are a third of a tile high, half as wide."""
     height = max(11.0, tile / 3)
     return int(max(scene.width * tile / height, 14) / 0.54)

@@ -23,15 +23,15 @@ from elden.cli.episodes import Episode, graph_frames
 from elden.cli.errors import BROKEN, UsageError, check_range, check_seed
 from elden.cli.running import study_progress
 from elden.cli.steps import record
-from elden.data.folder import write_csv, write_json
 from elden.graphs.intervention import Intervention
 from elden.hosts.worker import EnvironmentFailedError
 from elden.provenance import provenance
+from elden.storage.folder import write_csv, write_json
 from elden.training.edges import Between, Edge
 from elden.training.evaluation import Evaluation, EvaluationConfig, Example, Models, Outcomes, evaluate
 from elden.training.run import Training, card_of_world
+from elden.viewing.pictures import write_gif
 from elden.worlds.base import World, WorldState
-from elden.worlds.pictures import write_gif
 
 RESULTS = "evaluation.json"
 """Name of the file with the results."""

@@ -21,8 +21,8 @@ from elden.cli.errors import UsageError, check_range, check_seed
 from elden.cli.summary import Filmed, Outcome, Summary, outcome, summary_table, write_summary
 from elden.cli.worlds import shown_as, world_choice
 from elden.provenance import provenance
+from elden.viewing.pictures import write_gif
 from elden.worlds.base import World
-from elden.worlds.pictures import write_gif
 from elden.worlds.registry import make
 
 _FILM = "episode.gif"

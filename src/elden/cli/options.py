@@ -11,6 +11,7 @@ from typing import Annotated, get_args, get_origin, get_type_hints
 
 import tyro
 
+from elden.cli.check import flag_of
 from elden.worlds.base import World
 
 
@@ -22,13 +23,13 @@ class Option:
         setting: Its dotted name in the dataclass.
         flags: How it is written, short ways first.
         off: How it is switched off; empty where it takes a value.
-        many: Whether it takes as many values as are given.
+        takes: What it takes: "nothing", "int", "float", "many" values, or "value", which is anything else.
     """
 
     setting: str
     flags: tuple[str, ...]
     off: str = ""
-    many: bool = False
+    takes: str = "value"
 
 
 def options_of(cls: type) -> Iterator[Option]:
@@ -52,29 +53,27 @@ def _options(cls: type, setting: str, prefix: str, flat: bool) -> Iterator[Optio
             continue
         others = [alias for mark in marks for alias in getattr(mark, "aliases", None) or ()]
         off = f"--{prefix}no-{name}" if kind is bool else ""
-        many = any(get_origin(each) is tuple for each in (kind, *get_args(kind)))
-        yield Option(path, (*others, f"--{prefix}{name}"), off, many)
+        yield Option(path, (*others, f"--{prefix}{name}"), off, _takes(kind))
+
+
+def _takes(kind: object) -> str:
+    """What an option of this type takes."""
+    if kind is bool:
+        return "nothing"
+    if any(get_origin(each) is tuple for each in (kind, *get_args(kind))):
+        return "many"
+    return {int: "int", float: "float"}.get(kind, "value")  # type: ignore[call-overload, no-any-return]
+
+
+def taken(cls: type) -> dict[str, str]:
+    """The options of a dataclass as they are written ("--max-steps"), and what each of them takes."""
+    found = ((flag, option.takes) for option in options_of(cls) for flag in (*option.flags, option.off) if flag)
+    return dict(found)
 
 
 def is_world(kind: object) -> bool:
     """Whether this is the type of a world, or of a world and something else."""
     return any(isinstance(each, type) and issubclass(each, World) for each in (kind, *get_args(kind)))
-
-
-def option_flags(cls: type) -> dict[str, bool]:
-    """The options of a dataclass as they are written ("--max-steps"), and whether each stands without a value."""
-    return {flag: bool(option.off) for option in options_of(cls) for flag in (*option.flags, option.off) if flag}
-
-
-def flag_of(word: str) -> str:
-    """The option that a word is, as tyro writes it: `--no-bonus.once=…` is `--bonus.no-once`."""
-    flag = word.split("=", 1)[0].replace("_", "-")
-    return re.sub(r"^--no-((?:[\w-]+\.)+)", r"--\1no-", flag)
-
-
-def spelled(word: str) -> str:
-    """A word of a command line as tyro reads it."""
-    return flag_of(word) + word[len(word.split("=", 1)[0]) :] if word.startswith("--") else word
 
 
 def value_of(option: str, words: Sequence[str]) -> str | None:

@@ -17,15 +17,15 @@ from elden.cli.episodes import AFTER_SUCCESS, Episode, graph_frames
 from elden.cli.errors import UsageError
 from elden.cli.evaluate import rate_table
 from elden.cli.running import study_progress
-from elden.data.folder import write_json
 from elden.hosts.world import HostWorld
 from elden.provenance import provenance
+from elden.storage.folder import write_json
 from elden.training.evaluation import EvaluationConfig
 from elden.training.run import Training, card_of_world
 from elden.training.transfer import EpisodeOutcome, Policy, evaluate_elsewhere, outcomes_of, play_episode, policies_of
+from elden.viewing.pictures import write_gif
 from elden.worlds.base import World, WorldState
-from elden.worlds.kitchen_robosuite import KitchenRobosuiteEnv, RobosuiteMissingError
-from elden.worlds.pictures import write_gif
+from elden.worlds.kitchen.robosuite import KitchenRobosuiteEnv, RobosuiteMissingError
 
 RESULTS = "evaluation_physics.json"
 FILM = "episode_physics.gif"

@@ -12,11 +12,12 @@ from elden.cli.errors import UsageError
 from elden.cli.running import stopping, study_progress
 from elden.cli.worlds import shown_as
 from elden.dynamics.runs import Deadline
+from elden.names import nearest_names
 from elden.studies.paper import PAPER_WORLDS
 from elden.studies.reproduce import TABLES, reproduce
 from elden.studies.tables import EDGES, detection_table, skipped_lines
 from elden.viewing import rich_table
-from elden.worlds.registry import WORLDS, make, nearest_names
+from elden.worlds.registry import WORLDS, make
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from elden.cli.game import Game, Moment
 from elden.cli.keys import COMMAND_KEYS, assign_keys, key_name
 from elden.cli.worlds import describe_options
 from elden.factors import Granularity
-from elden.worlds import pictures
+from elden.viewing import pictures
 
 _GAP = 2
 _LEAST_WORDS = 46

@@ -15,7 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from elden.data.store import (
+from elden.dynamics.config import NetworkConfig, TrainConfig
+from elden.dynamics.layout import Layout
+from elden.dynamics.network import Network, init_network
+from elden.dynamics.training import Model, Trainer
+from elden.dynamics.variants import Variant
+from elden.factors import Entity, Factors, Kind, Variable
+from elden.storage.arrays import (
     DamagedDataError,
     factors_from_json,
     factors_to_json,
@@ -23,12 +29,6 @@ from elden.data.store import (
     read_arrays,
     write_arrays,
 )
-from elden.dynamics.config import NetworkConfig, TrainConfig
-from elden.dynamics.layout import Layout
-from elden.dynamics.network import Network, init_network
-from elden.dynamics.training import Model, Trainer
-from elden.dynamics.variants import Variant
-from elden.factors import Entity, Factors, Kind, Variable
 
 _EXTRA = "extra."
 _NET = "net."

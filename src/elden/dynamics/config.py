@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from elden.factors import Granularity
+from elden.nn import Activation
 
-Activation: TypeAlias = Literal["relu", "silu", "tanh"]
 Precision: TypeAlias = Literal["float32", "bfloat16"]
 DerivativeOf: TypeAlias = Literal["log-probability", "probability"]
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
-import scipy.special
 from jaxtyping import Array, Float
 
 from elden.dynamics.likelihood import Batch
@@ -21,8 +20,10 @@ def mixup_table(parameter: float) -> Float[Array, " quantile"]:
         raise ValueError(f"mixup={parameter} given; the parameter of a Beta distribution is above 0, and 0 is no mixup")
     if parameter == 0:
         return jnp.ones(_STEPS, jnp.float32)
+    from scipy.special import betaincinv  # takes long to load
+
     middle = (np.arange(_STEPS) + 0.5) / _STEPS
-    return jnp.asarray(scipy.special.betaincinv(parameter, parameter, middle), jnp.float32)
+    return jnp.asarray(betaincinv(parameter, parameter, middle), jnp.float32)
 
 
 def mixup_coefficients(table: Float[Array, " quantile"], uniform: Float[Array, "*shape"]) -> Float[Array, "*shape"]:

@@ -19,9 +19,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from elden.dynamics.config import Activation, NetworkConfig
+from elden.dynamics.config import NetworkConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.products import PerDst, PerPair, PerSrc, attended, pair_products, pick, softmax, times
+from elden.nn import Activation, activate
 from elden.pytree import pytree
 
 
@@ -147,11 +148,6 @@ def _init_attention(key: Key[Array, ""], children: int, config: NetworkConfig) -
     project = _init_linear(project_key, (children,), config.width, 3 * projected).weight
     out = _init_linear(out_key, (children,), projected, config.width).weight
     return Attention(project, out, _init_mlp(mlp_key, (children,), (config.width, *config.mlp)))
-
-
-def activate(name: Activation, x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The activation function of that name."""
-    return {"relu": jax.nn.relu, "silu": jax.nn.silu, "tanh": jnp.tanh}[name](x)
 
 
 def first_layer(net: Network, x: Float[Array, "input entry batch"]) -> Float[Array, "input hidden batch"]:

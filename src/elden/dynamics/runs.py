@@ -20,10 +20,11 @@ import numpy as np
 from jaxtyping import Array, Int, Key
 
 from elden.ahead import compile_ahead
-from elden.data.slots import Slots
-from elden.data.store import DamagedDataError
 from elden.dynamics.spread import Spread
-from elden.dynamics.training import Metrics, Model, Settings, Trainer, TrainState, Transitions
+from elden.dynamics.training import Metrics, Model, Settings, Trainer, TrainState
+from elden.storage.arrays import DamagedDataError
+from elden.storage.slots import Slots
+from elden.transitions import Transitions
 
 Progress: TypeAlias = Callable[[int, int, dict[str, list[float]]], None]
 """Called with the model updates done and to be done, and the last metrics of each run."""

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, Key, Num
+from jaxtyping import Array, Float, Int, Key
 
 from elden.dynamics.config import TrainConfig
 from elden.dynamics.joint import Joined, Joint
@@ -24,6 +24,7 @@ from elden.dynamics.network import Modulation, Network, first_layer, init_networ
 from elden.dynamics.replay import Priorities
 from elden.dynamics.variants import Extra, Plain, Variant, rising
 from elden.pytree import pytree
+from elden.transitions import Transitions
 
 Metrics: TypeAlias = dict[str, Float[Array, "..."]]
 _Judged: TypeAlias = tuple[Float[Array, "*member metric"], Float[Array, "*member batch"]]
@@ -37,20 +38,6 @@ class Model:
 
     net: Network
     extra: Extra
-
-
-@pytree()
-@dataclass(frozen=True)
-class Transitions:
-    """Flat transitions, in whatever integer or float types they are stored."""
-
-    obs: Num[Array, "*axes width"]
-    action: Num[Array, "..."]
-    next_obs: Num[Array, "*axes width"]
-
-    def __getitem__(self, index: Int[Array, "..."]) -> "Transitions":
-        chosen: Transitions = jax.tree.map(lambda leaf: leaf[index], self)
-        return chosen
 
 
 @pytree()

@@ -15,10 +15,11 @@ from elden.ahead import compile_ahead
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import encode
 from elden.dynamics.spread import Spread
-from elden.dynamics.training import Model, Transitions
+from elden.dynamics.training import Model
 from elden.factors import Granularity
 from elden.graphs.base import Detector, Reference
 from elden.graphs.reader import Reader
+from elden.transitions import Transitions
 
 CHUNK, CHUNK_GPU = 256, 1024
 """Transitions that are scored at a time, on CPUs and on GPUs, which work better on more of them."""

@@ -18,7 +18,6 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from sklearn import metrics as sklearn_metrics
 
 NO_EVENT = "(no event)"
 """The event type of positives that no event explains."""
@@ -330,8 +329,10 @@ def _rank(scores: Float[np.ndarray | jax.Array, "*pair"], truth: Bool[np.ndarray
 def _roc_auc(ranked: _Ranked) -> float:
     if ranked.num_positives in (0, ranked.labels.size):
         return float("nan")
+    from sklearn.metrics import roc_auc_score  # takes longer to load than all the rest
+
     labels, ranks, weights = ranked.sorted_classes()
-    return float(sklearn_metrics.roc_auc_score(labels, ranks, sample_weight=weights))
+    return float(roc_auc_score(labels, ranks, sample_weight=weights))
 
 
 def _edge_roc_auc(ranked: _Ranked) -> float:
@@ -346,8 +347,10 @@ def _edge_roc_auc(ranked: _Ranked) -> float:
 def _average_precision(ranked: _Ranked) -> float:
     if ranked.num_positives == 0:
         return float("nan")
+    from sklearn.metrics import average_precision_score
+
     labels, ranks, weights = ranked.sorted_classes()
-    return float(sklearn_metrics.average_precision_score(labels, ranks, sample_weight=weights))
+    return float(average_precision_score(labels, ranks, sample_weight=weights))
 
 
 def _best_f1(ranked: _Ranked) -> F1:

@@ -8,7 +8,7 @@ from elden.graphs.input_mask import InputMask
 from elden.graphs.intervention import Intervention
 from elden.graphs.pcmi import Pcmi
 from elden.graphs.pcmi_sampled import PcmiSampled
-from elden.worlds.registry import nearest_names
+from elden.names import nearest_names
 
 DETECTORS: dict[str, Detector] = {
     detector.name: detector

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, TypeAlias
 
-from elden.data import CollectConfig
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.factors import Granularity
 from elden.graphs.base import Detector, Scheduled
 from elden.graphs.registry import DETECTORS, detector_named
-from elden.worlds.registry import nearest_names
+from elden.names import nearest_names
+from elden.studies.dataset import CollectConfig
 
 Level: TypeAlias = Literal["entity", "variable", "variable-from-entity"]
 """What destinations and sources are when scores are measured: both entities, both variables, or variables that depend

@@ -20,19 +20,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from elden.data import CollectConfig, Dataset, Split, collect
-from elden.data.folder import RunFolder, check_same, write_csv, write_json
-from elden.data.plain import differences, plain
 from elden.dynamics.layout import Layout
 from elden.dynamics.runs import Deadline, Run, StoredModel, Trained, Training
-from elden.dynamics.training import Model, Trainer, Transitions
+from elden.dynamics.training import Model, Trainer
 from elden.dynamics.variants import Variant
 from elden.factors import Discrete
 from elden.graphs.base import Detector, Reference
 from elden.graphs.evaluate import Scored, convert, default_chunk, time_scores
 from elden.graphs.gradient import Gradient
 from elden.provenance import provenance
+from elden.storage.folder import RunFolder, check_same, write_csv, write_json
+from elden.storage.plain import differences, plain
 from elden.studies.config import LEVELS, DetectConfig, Row, method_rows
+from elden.studies.dataset import CollectConfig, Dataset, Split, collect
 from elden.studies.errors import StudyError
 from elden.studies.measuring import (
     all_into_changed,
@@ -48,6 +48,7 @@ from elden.studies.measuring import (
 from elden.studies.models import ModelStore, Recipe
 from elden.studies.reading import save_reference
 from elden.studies.results import Detection, RowResult, slug
+from elden.transitions import Transitions
 from elden.worlds.base import World
 from elden.worlds.registry import world_card
 

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from elden.data.folder import METRICS, SUMMARY, read_config, write_json, write_text
-from elden.data.plain import plain
 from elden.dynamics.runs import Deadline
+from elden.names import nearest_names
 from elden.provenance import provenance
+from elden.storage.folder import METRICS, SUMMARY, read_config, write_json, write_text
+from elden.storage.plain import plain
 from elden.studies.intervals import censored_median, exact_interval
 from elden.studies.processes import Job, run_jobs, sharing
 from elden.studies.results import slug
@@ -40,7 +41,7 @@ from elden.viewing import (
     solve_map,
     stage_bars,
 )
-from elden.worlds.registry import WORLDS, nearest_names
+from elden.worlds.registry import WORLDS
 
 if TYPE_CHECKING:
     import matplotlib.figure

@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key, UInt8
 
-from elden.dynamics.training import Transitions
 from elden.factors import Factors
 from elden.graphs.thresholds import automatic
 from elden.studies.config import LEVELS, Level
 from elden.studies.measuring import Held, entities_changed
 from elden.studies.results import RowResult, slug
+from elden.transitions import Transitions
 from elden.viewing import EdgeCount, edge_breakdown, episode_strip, graph_heatmap, save, score_histogram
+from elden.viewing.pictures import draw
 from elden.worlds.base import Transition, World, WorldState
-from elden.worlds.pictures import draw
 
 _Score: TypeAlias = Callable[[Transitions], Float[np.ndarray, "step dst src"]]
 

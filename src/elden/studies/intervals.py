@@ -1,7 +1,6 @@
 """Statistics of few agents: exact intervals of success rates, and medians of times that not every agent has reached."""
 
 import numpy as np
-import scipy.stats
 from jaxtyping import Float
 
 
@@ -23,7 +22,9 @@ def exact_interval(successes: int, trials: int, level: float = 0.95) -> tuple[fl
         raise ValueError(f"{successes} successes in {trials} trials given; need 0 <= successes <= trials, and a trial")
     if not 0 < level < 1:
         raise ValueError(f"level={level} given; it lies between 0 and 1")
-    found = scipy.stats.binomtest(successes, trials).proportion_ci(level, method="exact")
+    from scipy.stats import binomtest  # takes long to load
+
+    found = binomtest(successes, trials).proportion_ci(level, method="exact")
     return float(found.low), float(found.high)
 
 

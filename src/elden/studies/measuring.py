@@ -8,9 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from elden.data import Dataset, Split
 from elden.dynamics.layout import Layout
-from elden.dynamics.training import Transitions
 from elden.factors import Continuous, Factors
 from elden.graphs.base import STILL, Detector
 from elden.graphs.evaluate import convert
@@ -28,7 +26,9 @@ from elden.graphs.metrics import (
 from elden.graphs.thresholds import Rule, automatic
 from elden.provenance import cpu_cores
 from elden.studies.config import LEVELS, DetectConfig, Level
+from elden.studies.dataset import Dataset, Split
 from elden.studies.errors import StudyError
+from elden.transitions import Transitions
 from elden.worlds.labels import RuleBook, event_type
 
 

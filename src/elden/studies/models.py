@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from elden.data.folder import write_text
-from elden.data.plain import plain
-from elden.data.store import DamagedDataError, factors_to_json
 from elden.dynamics.checkpoint import VariantCard, load_model, save_model
 from elden.dynamics.runs import Run, Speed, StoredModel
 from elden.dynamics.training import Trainer
 from elden.provenance import provenance
+from elden.storage.arrays import DamagedDataError, factors_to_json
+from elden.storage.folder import write_text
+from elden.storage.plain import plain
 
 MODEL_VERSION = 3
 """Raised when the same recipe would make another model: when initialisation, losses, random keys or updates change."""

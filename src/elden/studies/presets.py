@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from elden.dynamics.config import KITCHEN_NETWORK
+from elden.names import nearest_names
 from elden.studies.config import DetectConfig
-from elden.worlds.registry import nearest_names
 
 Preset: TypeAlias = Literal["quick", "paper"]
 
@@ -58,7 +58,7 @@ _PRESETS: dict[str, _Settings] = {
 }
 
 
-def preset(name: str, world: str, continuous: bool = False) -> DetectConfig:
+def detection_preset(name: str, world: str, continuous: bool = False) -> DetectConfig:
     """The settings of a preset for a world.
 
     `paper` is the paper's table "Parameters of the dynamics model training", with the λ that its Table 2 finds best for

@@ -10,17 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Num
 
-from elden.data.folder import SUMMARY
-from elden.data.store import DamagedDataError, read_arrays, write_arrays
 from elden.dynamics.checkpoint import load_model
 from elden.dynamics.layout import Layout
-from elden.dynamics.training import Model, Transitions
+from elden.dynamics.training import Model
 from elden.graphs.base import Detector, Reference
 from elden.graphs.evaluate import convert, score_transitions
 from elden.graphs.registry import detector_named
+from elden.names import nearest_names
+from elden.storage.arrays import DamagedDataError, read_arrays, write_arrays
+from elden.storage.folder import SUMMARY
 from elden.studies.config import LEVELS, Level
 from elden.studies.errors import StudyError
-from elden.worlds.registry import nearest_names
+from elden.transitions import Transitions
 
 _REFERENCE = "reference"
 _PARTS = ("obs", "action", "next_obs")

@@ -5,18 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from elden.data.folder import write_json, write_text
-from elden.data.plain import plain
 from elden.dynamics.runs import Deadline
+from elden.names import nearest_names
 from elden.provenance import provenance
+from elden.storage.folder import write_json, write_text
+from elden.storage.plain import plain
 from elden.studies.config import DetectConfig, Level, Row, in_words, method_rows
 from elden.studies.detection import Progress, detect
 from elden.studies.paper import METRICS, TABLE_2, paper_cells, paper_points, row_name
-from elden.studies.presets import preset
+from elden.studies.presets import detection_preset
 from elden.studies.results import Detection
 from elden.studies.tables import cells_of, comparison_table, detection_tables, level_words, rule_cells
 from elden.viewing import Cell, LambdaPoint, Table, lambda_curve, markdown_table, method_bars, save
-from elden.worlds.registry import make, nearest_names
+from elden.worlds.registry import make
 
 Name: TypeAlias = Literal["table1", "table2"]
 
@@ -120,7 +121,7 @@ def reproduce(
     plans = []
     for world in worlds:
         made = make(world)
-        config = preset(preset_name, world, made.factors.continuous).changed(**(changes or {}))
+        config = detection_preset(preset_name, world, made.factors.continuous).changed(**(changes or {}))
         config = config if table == "table1" else config.changed(methods=("gradient",))
         plans.append((made, config, table_rows(table, config)))
     detections = tuple(

@@ -8,7 +8,7 @@ import tyro
 
 from elden.agents.ppo import PpoConfig
 from elden.bonuses import BONUSES, BonusConfig
-from elden.worlds.registry import nearest_names
+from elden.names import nearest_names
 
 Normalise: TypeAlias = Literal["none", "reward", "return"]
 

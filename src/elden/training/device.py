@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key, Shaped
 
-from elden.bonuses import Steps
 from elden.pytree import pytree
 from elden.training.config import LoopConfig
 from elden.training.rollout import Actor, Rollout
+from elden.transitions import Steps
 from elden.worlds.base import World, WorldState
 
 

@@ -20,16 +20,16 @@ from jaxtyping import Array, Bool, Int, Key, Num, Shaped
 from elden.bonuses.beside import Beside
 from elden.bonuses.model_based import ModelState
 from elden.bonuses.reading import MajorityReader, models_of, reader_of
-from elden.data.folder import RunFolderError
-from elden.dynamics.training import Transitions
 from elden.factors import Factors, Granularity
 from elden.hosts.vector import Hosts
 from elden.hosts.world import HostWorld
 from elden.pytree import pytree
+from elden.storage.folder import RunFolderError
 from elden.training.algorithm import Loop
 from elden.training.edges import Edges
 from elden.training.host_play import HostPlayed, play_on_host
 from elden.training.run import Training
+from elden.transitions import Transitions
 from elden.worlds.base import Transition, World, WorldState
 
 Progress: TypeAlias = Callable[[str, int, int], None]

@@ -16,13 +16,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, Num, Shaped
 
 from elden.ahead import compile_ahead
-from elden.bonuses import Steps
 from elden.bonuses.payment import forget_episodes
 from elden.hosts.vector import Hosts, env_seeds
 from elden.hosts.world import HostWorld
 from elden.training.algorithm import Loop, LoopState
 from elden.training.config import TrainingConfig
 from elden.training.rollout import Metrics, Recorded, Rollout
+from elden.transitions import Steps
 
 _Act: TypeAlias = Callable[..., tuple[Int[Array, "seed env"], Float[Array, "seed env"]]]
 _Learn: TypeAlias = Callable[..., tuple[LoopState[Any], Metrics]]

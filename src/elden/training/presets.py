@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias
 from elden.agents.ppo import PpoConfig
 from elden.bonuses import BonusConfig, EnsembleConfig, GateConfig
 from elden.dynamics.config import KITCHEN_NETWORK, NetworkConfig, TrainConfig
+from elden.names import nearest_names
 from elden.training.config import LoopConfig, TrainingConfig
-from elden.worlds.registry import nearest_names
 
 TrainingPreset: TypeAlias = Literal["paper", "plus"]
 

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, Num
 
 from elden.agents.base import Agent, act
-from elden.bonuses import Steps
 from elden.factors import Factors
 from elden.pytree import pytree
+from elden.transitions import Steps
 
 Metrics: TypeAlias = dict[str, Float[Array, "..."]]
 Worlds = TypeVar("Worlds")

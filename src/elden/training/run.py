@@ -20,12 +20,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from elden.ahead import compile_ahead
-from elden.data.folder import RunFolder, RunFolderError, read_config
-from elden.data.plain import from_plain, plain
-from elden.data.slots import Kept, Slots
 from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.hosts.world import PREFIX, HostConfig, HostWorld
 from elden.provenance import code_digest, provenance
+from elden.storage.folder import RunFolder, RunFolderError, read_config
+from elden.storage.plain import from_plain, plain
+from elden.storage.slots import Kept, Slots
 from elden.training.algorithm import Loop, LoopState
 from elden.training.config import TrainingConfig
 from elden.training.host import HostProgram

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key, Num
 
-from elden.data.folder import RunFolderError
+from elden.storage.folder import RunFolderError
 from elden.training.algorithm import Loop
 from elden.training.evaluation import EvaluationConfig, Outcomes, Progress, episode_keys
 from elden.training.run import Training

@@ -5,8 +5,9 @@ graphs, with `matrices` for one graph; `style` is the look they share. matplotli
 that printing a table stays quick.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from elden.lazy import lazily
 
 if TYPE_CHECKING:
     from elden.viewing.comparison import Line, bonus_curves, running_mean, stage_bars
@@ -26,32 +27,6 @@ if TYPE_CHECKING:
         rich_table,
         score_histogram,
     )
-
-_HOMES = {
-    "Cell": "tables",
-    "EdgeCount": "tables",
-    "LambdaPoint": "tables",
-    "Line": "comparison",
-    "MapCell": "map",
-    "Table": "tables",
-    "bonus_curves": "comparison",
-    "edge_breakdown": "tables",
-    "episode_strip": "graphs",
-    "format_value": "tables",
-    "graph_heatmap": "graphs",
-    "lambda_curve": "tables",
-    "map_table": "map",
-    "markdown_table": "tables",
-    "method_bars": "tables",
-    "outcomes": "graphs",
-    "own_past": "graphs",
-    "rich_table": "tables",
-    "running_mean": "comparison",
-    "save": "style",
-    "score_histogram": "tables",
-    "solve_map": "map",
-    "stage_bars": "comparison",
-}
 
 __all__ = [
     "Cell",
@@ -79,13 +54,29 @@ __all__ = [
     "stage_bars",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Import a public name on first use."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'elden.viewing' has no attribute {name!r}")
-    return getattr(import_module(f"elden.viewing.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+_HOMES = {
+    "Cell": "elden.viewing.tables",
+    "EdgeCount": "elden.viewing.tables",
+    "LambdaPoint": "elden.viewing.tables",
+    "Line": "elden.viewing.comparison",
+    "MapCell": "elden.viewing.map",
+    "Table": "elden.viewing.tables",
+    "bonus_curves": "elden.viewing.comparison",
+    "edge_breakdown": "elden.viewing.tables",
+    "episode_strip": "elden.viewing.graphs",
+    "format_value": "elden.viewing.tables",
+    "graph_heatmap": "elden.viewing.graphs",
+    "lambda_curve": "elden.viewing.tables",
+    "map_table": "elden.viewing.map",
+    "markdown_table": "elden.viewing.tables",
+    "method_bars": "elden.viewing.tables",
+    "outcomes": "elden.viewing.graphs",
+    "own_past": "elden.viewing.graphs",
+    "rich_table": "elden.viewing.tables",
+    "running_mean": "elden.viewing.comparison",
+    "save": "elden.viewing.style",
+    "score_histogram": "elden.viewing.tables",
+    "solve_map": "elden.viewing.map",
+    "stage_bars": "elden.viewing.comparison",
+}
+__getattr__, __dir__ = lazily(__name__, _HOMES)

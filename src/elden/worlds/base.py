@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, Num, Shaped
 
 from elden.factors import Factors
 from elden.worlds.labels import Fired, RuleBook
-from elden.worlds.pictures import Scene
+from elden.worlds.scene import Scene
 
 View: TypeAlias = dict[str, Num[Array, "..."]]
 """The variables of one state by name: "fish.x" and so on, hidden ones included."""

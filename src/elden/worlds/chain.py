@@ -13,7 +13,7 @@ from elden.factors import ACTION, Continuous, Discrete, Entity, Factors, Variabl
 from elden.worlds.base import Named, View, World, WorldOptionError
 from elden.worlds.grid import Flag, Scalar, int32
 from elden.worlds.labels import Fired, Rule, RuleBook
-from elden.worlds.pictures import Scene, Sprite
+from elden.worlds.scene import Scene, Sprite
 
 _SEED = 61
 """Of the rules of intricate entities: part of the world's definition, not of an experiment."""

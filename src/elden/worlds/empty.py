@@ -11,8 +11,8 @@ from elden.factors import Factors
 from elden.worlds.base import Named, View
 from elden.worlds.grid import Cell, Flag, Scalar, int32, same_cell
 from elden.worlds.labels import Fired, RuleBook
-from elden.worlds.pictures import Scene, Sprite
 from elden.worlds.rooms import Profile, RoomWorld, pick_action
+from elden.worlds.scene import Scene, Sprite
 
 
 @dataclass(frozen=True)

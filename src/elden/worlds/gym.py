@@ -19,9 +19,9 @@ from gymnasium.vector.utils import batch_space
 from jaxtyping import Array, Bool, Int, Key, UInt8
 
 from elden.factors import Factors, Sample
-from elden.worlds import pictures
+from elden.names import nearest_names
 from elden.worlds.base import ImpossibleStateError, Transition, World, WorldState
-from elden.worlds.registry import make, nearest_names
+from elden.worlds.registry import make
 
 Info: TypeAlias = dict[str, Any]
 Option: TypeAlias = bool | int | float | str
@@ -112,6 +112,8 @@ def _start(world: World, named: object, succeeded: object) -> WorldState:
 
 def _frame(world: World, state: WorldState, mode: str) -> UInt8[np.ndarray, "height width 3"] | str:
     """A picture of one state, with step and stage under it."""
+    from elden.viewing import pictures  # worlds know nothing of drawing until somebody asks for a picture
+
     scene = world.scene(state)
     stage = f"{int(np.sum(np.asarray(state.stages)))}/{world.num_stages}"
     progress = (("step", f"{int(state.elapsed)}/{world.max_steps}"), ("stage", stage))

@@ -15,8 +15,8 @@ from elden.worlds.base import Named, View, World, WorldOptionError, WorldState
 from elden.worlds.grid import Cell, Compass, Flag, Pose, Rect, Scalar, Slot, int32
 from elden.worlds.labels import Fired, Rule, RuleBook
 from elden.worlds.minecraft_plan import Land, Stock
-from elden.worlds.pictures import Scene, Sprite
 from elden.worlds.rooms import AGENT, AXES, GoTo, Profile, number, pick_action, xy
+from elden.worlds.scene import Scene, Sprite
 
 COUNTERS = ("gem", "grass", "wood", "stone", "stick", "wood_pickaxe", "stone_pickaxe", "rope", "bridge")
 RECIPES: dict[str, tuple[str, ...]] = {

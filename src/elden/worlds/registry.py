@@ -1,28 +1,20 @@
 """The worlds by name, and `make`."""
 
-import difflib
-from collections.abc import Iterable
 from typing import get_args, get_type_hints
 
 import numpy as np
 
+from elden.names import nearest_names
 from elden.worlds.base import World, WorldOptionError
 from elden.worlds.carwash import CarWash
 from elden.worlds.chain import Chain
 from elden.worlds.empty import Empty
-from elden.worlds.kitchen import Kitchen
+from elden.worlds.kitchen.twin import Kitchen
 from elden.worlds.minecraft import Minecraft
 from elden.worlds.thawing import Thawing
 
 WORLDS: dict[str, type[World]] = {world.name: world for world in (Thawing, CarWash, Minecraft, Kitchen, Empty, Chain)}
 """Every world by its name. To add one: write its file and name it here."""
-
-
-def nearest_names(given: str, known: Iterable[str]) -> str:
-    """A hint for an unknown name: the known ones that look like it, or all of them."""
-    names = list(known)
-    near = difflib.get_close_matches(given, names, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(map(repr, names))}"
 
 
 def world_class(name: str) -> type[World]:

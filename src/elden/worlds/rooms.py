@@ -20,7 +20,7 @@ from elden.worlds import grid
 from elden.worlds.base import Named, View, World, WorldOptionError, WorldState
 from elden.worlds.grid import Cell, Flag, Pose, Rect, Scalar, Slot, int32
 from elden.worlds.labels import Rule
-from elden.worlds.pictures import Scene, Sprite
+from elden.worlds.scene import Scene, Sprite
 
 Profile: TypeAlias = Literal["skills", "primitives"]
 GoTo: TypeAlias = Literal["teleport", "path", "teleport_random", "teleport_first"]

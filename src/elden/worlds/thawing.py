@@ -13,8 +13,8 @@ from elden.worlds import grid
 from elden.worlds.base import Named, View
 from elden.worlds.grid import Flag, Rect, Scalar, int32
 from elden.worlds.labels import Fired, Rule, RuleBook
-from elden.worlds.pictures import Scene
 from elden.worlds.rooms import AGENT, AXES, RoomWorld, number, pick_action, xy
+from elden.worlds.scene import Scene
 
 _FROZEN = 5
 

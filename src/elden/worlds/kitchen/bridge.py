@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num
 
-from elden.worlds import kitchen_table as table
 from elden.worlds.base import WorldState
-from elden.worlds.kitchen import Kitchen
-from elden.worlds.kitchen_robosuite import KitchenRobosuiteEnv
+from elden.worlds.kitchen import table as table
+from elden.worlds.kitchen.robosuite import KitchenRobosuiteEnv
+from elden.worlds.kitchen.twin import Kitchen
 
 MOVABLE: Final = ("robot", "butter", "meatball", "pot")
 """Whose places are compared; stove and switch never move."""

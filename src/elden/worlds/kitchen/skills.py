@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from elden.worlds import kitchen_table as table
-from elden.worlds.kitchen_physics import OPEN, KitchenSimulation, Point, Turn
-from elden.worlds.kitchen_table import FOOD, NOTHING
+from elden.worlds.kitchen import table as table
+from elden.worlds.kitchen.physics import OPEN, KitchenSimulation, Point, Turn
+from elden.worlds.kitchen.table import FOOD, NOTHING
 
 THINGS: Final = ("robot", *FOOD, "pot")
 """What the hand may hold, by number; for an empty hand the point between the fingers itself is meant."""

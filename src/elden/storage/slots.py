@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Shaped
 
-from elden.data.plain import differences, plain
-from elden.data.store import DamagedDataError, read_arrays, write_arrays
+from elden.storage.arrays import DamagedDataError, read_arrays, write_arrays
+from elden.storage.plain import differences, plain
 
 _log = logging.getLogger(__name__)
 _Tree = TypeVar("_Tree")

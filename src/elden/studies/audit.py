@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Int, Key, Num
 from elden.factors import ACTION, Discrete
 from elden.worlds.base import View, World, WorldState
 from elden.worlds.grid import Cell, covers, int32
-from elden.worlds.kitchen import Kitchen
+from elden.worlds.kitchen.twin import Kitchen
 from elden.worlds.labels import event_type
 from elden.worlds.minecraft import Minecraft
 from elden.worlds.rooms import RoomWorld

@@ -1,7 +1,7 @@
 """The kitchen in robosuite: a Panda at a table, with pot, stove, button, butter and meatball as bodies that touch.
 
-Only this module imports robosuite and MuJoCo, which are optional: ask `elden.worlds.kitchen_robosuite` for it, which
-says what is missing. Measures are those of `elden.worlds.kitchen_table`; everything here is in metres.
+Only this module imports robosuite and MuJoCo, which are optional: ask `elden.worlds.kitchen.robosuite` for it, which
+says what is missing. Measures are those of `elden.worlds.kitchen.table`; everything here is in metres.
 """
 
 import copy
@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from threadpoolctl import threadpool_limits
 
-from elden.worlds import kitchen_table as table
+from elden.worlds.kitchen import table as table
 
 _LOUDNESS = logging.root.manager.disable
 logging.disable(logging.WARNING)  # robosuite warns on import of parts that are not used here

@@ -16,8 +16,9 @@ from functools import lru_cache, partial
 
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
+from elden.worlds.scene import Real
+
 Look = Mapping[str, int]
-Real = int | float  # the type checks at run time do not take an int for a float
 Point = tuple[Real, Real]
 Color = str | tuple[int, int, int]
 Edge = Color | None

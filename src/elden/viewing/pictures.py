@@ -13,8 +13,8 @@ import textwrap
 import unicodedata
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -22,8 +22,9 @@ import numpy as np
 from jaxtyping import Int, UInt8
 from PIL import Image, ImageDraw
 
-from elden.worlds import sprites
-from elden.worlds.sprites import Pen, Real
+from elden.viewing import sprites
+from elden.viewing.sprites import Pen
+from elden.worlds.scene import Real, Scene, Sprite
 
 ARROWS = "▶▼◀▲"
 """The agent in a terminal, by facing: right, down, left, up."""
@@ -34,57 +35,6 @@ _FLOOR, _GRID_LINE = "#F6F3EC", "#E3DED3"
 _WALL, _WALL_LINE = "#4D586A", "#3B4453"
 _SPELLED = str.maketrans({"→": "->", "←": "<-", "×": "x", "—": "-", "–": "-", "≥": ">=", "≤": "<="})
 _PAPER, _RULE, _INK, _GREY = "#FFFFFF", "#D9D5CB", "#26323A", "#7C8790"
-
-
-@dataclass(frozen=True)
-class Sprite:
-    """A thing in a scene."""
-
-    kind: str
-    """Which drawing: a key of `sprites.ARTS`."""
-    x: int
-    """Its leftmost column; x grows to the right."""
-    y: int
-    """Its top row; y grows downwards."""
-    w: int = 1
-    """Width in cells."""
-    h: int = 1
-    """Height in cells."""
-    look: Mapping[str, int] = field(default_factory=dict)
-    """Attributes that change the drawing, such as `{"open": 1}`."""
-    label: str = ""
-    """A short text on the drawing."""
-    shift: tuple[Real, Real] = (0, 0)
-    """How far right and down of its cells it is drawn, in cells: for worlds without a grid."""
-
-    @property
-    def corner(self) -> tuple[Real, Real]:
-        """Where the upper left corner of the drawing is, in cells."""
-        return self.x + self.shift[0], self.y + self.shift[1]
-
-
-@dataclass(frozen=True)
-class Scene:
-    """One picture: what is where, and what the panel under the grid says."""
-
-    width: int
-    """Columns, the border ring included."""
-    height: int
-    """Rows, the border ring included."""
-    sprites: tuple[Sprite, ...]
-    """The things, drawn in this order."""
-    agent: tuple[int, int, int] | None
-    """The agent's x, y and facing (0 right, 1 down, 2 left, 3 up)."""
-    held: tuple[Sprite, ...] = ()
-    """What the agent carries; the places of these sprites are not used."""
-    inventory: tuple[tuple[str, int], ...] = ()
-    """Kinds and counts; a count of zero is greyed out."""
-    status: tuple[tuple[str, str], ...] = ()
-    """Labels and values."""
-    caption: tuple[str, ...] = ()
-    """Free lines. A long one is wrapped into the rows left over, then cut; an empty one keeps a row free."""
-    walls: bool = True
-    """Whether the border ring is wall."""
 
 
 def _check(scene: Scene) -> None:

@@ -1,15 +1,21 @@
-"""The networks of an agent: plain MLPs with orthogonal weights."""
+"""Small networks for everybody: plain MLPs with orthogonal weights, and activation functions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from elden.dynamics.config import Activation
-from elden.dynamics.network import activate
 from elden.pytree import pytree
+
+Activation: TypeAlias = Literal["relu", "silu", "tanh"]
+
+
+def activate(name: Activation, x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The activation function of that name."""
+    return {"relu": jax.nn.relu, "silu": jax.nn.silu, "tanh": jnp.tanh}[name](x)
 
 
 @pytree()

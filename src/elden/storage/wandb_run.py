@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from elden.data.folder import RunFolder, RunFolderError, read_config, write_json
+from elden.storage.folder import RunFolder, RunFolderError, read_config, write_json
 
 _FILE = "wandb.json"
 

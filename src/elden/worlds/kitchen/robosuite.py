@@ -18,15 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Num, UInt8
 
-from elden.worlds import kitchen_table as table
 from elden.worlds.base import Transition, WorldState
 from elden.worlds.gym import Action, Info, Option, WorldEnv
-from elden.worlds.kitchen import Kitchen
-from elden.worlds.kitchen_table import NOTHING, TARGETS
+from elden.worlds.kitchen import table as table
+from elden.worlds.kitchen.table import NOTHING, TARGETS
+from elden.worlds.kitchen.twin import Kitchen
 
 if TYPE_CHECKING:
-    from elden.worlds.kitchen_physics import KitchenSimulation
-    from elden.worlds.kitchen_skills import Outcome
+    from elden.worlds.kitchen.physics import KitchenSimulation
+    from elden.worlds.kitchen.skills import Outcome
 
 _PICTURE = (480, 640)
 _SETTLING = 15
@@ -45,7 +45,7 @@ def make_simulation() -> "KitchenSimulation":
     """
     os.environ.setdefault("MUJOCO_GL", "egl")
     try:
-        from elden.worlds.kitchen_physics import KitchenSimulation
+        from elden.worlds.kitchen.physics import KitchenSimulation
     except ModuleNotFoundError as error:
         raise RobosuiteMissingError(
             f"elden/KitchenRobosuite-v0 needs robosuite 1.5.2, and {error.name!r} is not there. `make robosuite` makes"
@@ -122,7 +122,7 @@ class KitchenRobosuiteEnv(WorldEnv):
             raise ValueError(f"render_mode={render_mode!r} given; there are 'rgb_array' and None")
         super().__init__("kitchen", render_mode, **options)
         self._simulation = make_simulation()
-        from elden.worlds.kitchen_skills import Hand
+        from elden.worlds.kitchen.skills import Hand
 
         self._hand = Hand(self._simulation)
         self._told: Info = {}
@@ -251,7 +251,7 @@ class KitchenRobosuiteEnv(WorldEnv):
 
     def _set_scene(self, named: Mapping[str, np.ndarray], held: int) -> None:
         """Arm, things and switch as given. What is held is kept where it is while the fingers close on it."""
-        from elden.worlds.kitchen_skills import THINGS
+        from elden.worlds.kitchen.skills import THINGS
 
         simulation, hand = self._simulation, self._hand
         simulation.clear()

@@ -18,8 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int32, Key, Num, Shaped, UInt8
 
-from elden.data.plain import differences
-from elden.data.store import (
+from elden.factors import Factors
+from elden.provenance import provenance
+from elden.storage.arrays import (
     CARD,
     DamagedDataError,
     check_free,
@@ -30,8 +31,7 @@ from elden.data.store import (
     read_card,
     write_arrays,
 )
-from elden.factors import Factors
-from elden.provenance import provenance
+from elden.storage.plain import differences
 from elden.worlds.base import World, WorldState
 
 Arrays: TypeAlias = dict[str, Shaped[np.ndarray, "..."]]
@@ -57,7 +57,7 @@ class OtherCollectionError(ValueError):
 
 @dataclass(frozen=True)
 class CollectConfig:
-    """What to collect."""
+    """What to collect with the scripted policy: how many transitions, from which seed, and what is held out."""
 
     transitions: int = 500_000
     """How many transitions, in both parts together. The episode that reaches the number is kept whole."""

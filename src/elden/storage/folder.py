@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from elden.data.plain import differences, plain
-from elden.data.writers import TensorBoard, Writer
+from elden.storage.plain import differences, plain
+from elden.storage.writers import TensorBoard, Writer
 
 SUMMARY = "summary.json"
 """Name of the file with the results."""

@@ -11,13 +11,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from elden.factors import ACTION, Continuous, Discrete, Entity, Factors, Kind, Variable
-from elden.worlds import kitchen_table as table
 from elden.worlds.base import Named, View, World, WorldOptionError
 from elden.worlds.grid import Flag, Scalar
-from elden.worlds.kitchen_table import BUTTER, FOOD, MEATBALL, NOTHING, POT, TARGETS, Layout, Vector, place, shift
+from elden.worlds.kitchen import table as table
+from elden.worlds.kitchen.table import BUTTER, FOOD, MEATBALL, NOTHING, POT, TARGETS, Layout, Vector, place, shift
 from elden.worlds.labels import Fired, Rule, RuleBook
-from elden.worlds.pictures import Scene, Sprite
 from elden.worlds.rooms import pick_action
+from elden.worlds.scene import Scene, Sprite
 
 _ACTIONS = (*(f"to_{target}" for target in TARGETS), "grasp", "drop", "toggle")
 _EEF, _GRIP = "robot.eef_pos", "robot.grip"

@@ -1,0 +1,5 @@
+"""`python -m elden` is `elden`."""
+
+from elden.cli import run
+
+run()

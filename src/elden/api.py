@@ -1,0 +1,172 @@
+"""The commands as functions: train, resume, evaluate, detect, compare."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from elden.names import nearest_names
+from elden.studies import detection, exploration
+from elden.studies.config import DetectConfig
+from elden.studies.presets import detection_preset
+from elden.studies.results import Detection
+from elden.training import evaluation
+from elden.training.config import TrainingConfig
+from elden.training.evaluation import Evaluation, EvaluationConfig
+from elden.training.presets import TrainingPreset, training_preset
+from elden.training.run import Progress, Training
+from elden.worlds.base import World
+from elden.worlds.registry import make
+
+
+def train(
+    world: World | str,
+    bonus: str | None = None,
+    *,
+    preset: TrainingPreset = "plus",
+    config: TrainingConfig | None = None,
+    steps: int | None = None,
+    seeds: int | None = None,
+    folder: Path | str | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Training:
+    """Train agents to the end. A run that was stopped in this folder continues.
+
+    >>> run = elden.train("thawing", "none", steps=2560, seeds=1, folder="runs/api")
+    >>> run.finished
+    True
+    >>> run.folder.read_summary()["env_steps"]
+    2560
+
+    Args:
+        world: The environment, or its name.
+        bonus: Name of the bonus; None takes the preset's.
+        preset: The settings to start from: the paper's, or ours.
+        config: All settings; then `bonus` and `preset` must not be given, or agree with it.
+        steps: Environment steps of each agent.
+        seeds: Number of agents.
+        folder: The run folder; None takes `runs/train/WORLD-BONUS-PRESET`.
+        progress: Called with the iterations done and to be done, and the metrics of the last one.
+        **options: Those of `Training` that do not change results, such as `deadline` or `save_every_s`.
+    """
+    made = make(world) if isinstance(world, str) else world
+    settings = training_preset(preset, made.name, bonus) if config is None else config
+    if bonus is not None and settings.bonus_name != bonus:
+        raise ValueError(f"bonus={bonus!r} given beside a config with {settings.bonus_name!r}; give one of them")
+    if steps is not None:
+        settings = replace(settings, loop=replace(settings.loop, steps=steps))
+    if seeds is not None:
+        settings = replace(settings, seeds=seeds)
+    where = Path("runs/train") / f"{made.name}-{settings.bonus_name}-{preset}" if folder is None else Path(folder)
+    training = Training(made, settings, where, progress=progress, **options)
+    if not training.finished:
+        training.run()
+    return training
+
+
+def resume(folder: Path | str, steps: int | None = None, **options: Any) -> Training:
+    """Continue a run that was stopped, from its folder alone; or train a finished one for longer.
+
+    >>> elden.resume("runs/api", steps=5120).folder.read_summary()["env_steps"]
+    5120
+
+    Args:
+        folder: The run folder.
+        steps: Environment steps of each agent in all; None leaves them as they are.
+        **options: Those of `Training` that do not change results.
+    """
+    path = Path(folder)
+    if steps is not None:
+        Training.extend(path, steps)
+    training = Training.open(path, **options)
+    if not training.finished:
+        training.run()
+    return training
+
+
+def evaluate(run: Training | Path | str, episodes: int = 200, **settings: Any) -> Evaluation:
+    """Try the agents of a run, and read local graphs off their models.
+
+    >>> found = elden.evaluate("runs/api", episodes=4)
+    >>> 0.0 <= found.rates()["success_rate"] <= 1.0
+    True
+
+    Args:
+        run: The run, or its folder.
+        episodes: Episodes of each agent.
+        **settings: Further fields of `EvaluationConfig`.
+    """
+    training = run if isinstance(run, Training) else Training.open(Path(run))
+    return evaluation.evaluate(training, EvaluationConfig(episodes=episodes, **settings))
+
+
+def detect(
+    world: World | str,
+    *methods: str,
+    preset: str = "quick",
+    config: DetectConfig | None = None,
+    folder: Path | str | None = None,
+    **settings: Any,
+) -> Detection:
+    """Train detectors of local dependencies on scripted transitions, and measure them on unseen episodes.
+
+    >>> small = {"updates": 2, "segment": 2, "transitions": 2000, "seeds": 1, "eval_episodes": 2}
+    >>> found = elden.detect("thawing", "intervention", **small)
+    >>> mean, error = found.rows[0].statistics("entity")["f1"]
+    >>> 0.0 <= mean <= 1.0
+    True
+
+    Args:
+        world: The environment, or its name.
+        *methods: Names of detectors; none takes those of the settings.
+        preset: The settings to start from: "quick", or the paper's.
+        config: All settings, instead of a preset's.
+        folder: The run folder; None leaves nothing behind.
+        **settings: Settings that differ, each by its own name, such as `updates=20_000`.
+    """
+    made = make(world) if isinstance(world, str) else world
+    base = detection_preset(preset, made.name) if config is None else config
+    changes = {**settings, **({"methods": methods} if methods else {})}
+    return detection.detect(made, base.changed(**changes), folder=None if folder is None else Path(folder))
+
+
+def compare(
+    worlds: Sequence[str],
+    bonuses: Sequence[str],
+    folder: Path | str,
+    *,
+    preset: TrainingPreset = "plus",
+    seeds: int = 5,
+    steps: int | None = None,
+    at_once: int = 1,
+) -> list[exploration.Agents]:
+    """Train agents with several bonuses in several worlds, each cell in a process of its own; leaves map and curves.
+
+    >>> agents = elden.compare(["thawing --max-steps 5"], ["none"], "runs/api-map", seeds=1, steps=2560)
+    >>> [(each.world, each.contender) for each in agents]
+    [('thawing --max-steps 5', 'none')]
+
+    Args:
+        worlds: Worlds with their options, as on the command line.
+        bonuses: Names of bonuses.
+        folder: Folder of all of it. What is finished there is not done again.
+        preset: The settings of all of them.
+        seeds: Agents of each.
+        steps: Environment steps of each agent; None takes the preset's.
+        at_once: Processes at the same time.
+
+    Raises:
+        RuntimeError: A training run failed; its log is in the folder.
+    """
+    from elden.bonuses.registry import BONUSES
+
+    for name in bonuses:
+        if name not in BONUSES:
+            raise ValueError(f"no bonus {name!r}; {nearest_names(name.lower(), BONUSES)}")
+    words = ["--preset", preset, "--seeds", str(seeds), *(() if steps is None else ("--steps", str(steps)))]
+    rows = [exploration.Contender.bonus(name) for name in bonuses]
+    agents, left = exploration.compare(worlds, rows, Path(folder), words, at_once=at_once)
+    if left:
+        raise RuntimeError(f"not finished: {', '.join(left)}; see {Path(folder) / 'logs'}")
+    return agents
