@@ -39,15 +39,15 @@ test-newest:  ## the tests with the newest versions that pyproject.toml allows, 
 	.venv-newest/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 bench: $(READY)  ## speed of worlds and dynamics models; writes results/*_speed_cpu.json
-	$(BIN)/python benchmarks/worlds.py --out results/worlds_speed_cpu.json
-	$(BIN)/python benchmarks/dynamics.py --skip-bfloat16 --out results/dynamics_speed_cpu.json
+	$(BIN)/python benchmarks/worlds.py --out results/speed/worlds_speed_cpu.json
+	$(BIN)/python benchmarks/dynamics.py --skip-bfloat16 --out results/speed/dynamics_speed_cpu.json
 
 tables: $(READY)  ## the paper's Tables 1 and 2 with the quick preset, into runs/table1-quick and runs/table2-quick
 	$(BIN)/elden reproduce table1 --preset quick --models runs/tables-quick/models
 	$(BIN)/elden reproduce table2 --preset quick --models runs/tables-quick/models
 
-audit: $(READY)  ## check the true local graphs by intervention; writes results/labels_audit.json
-	$(BIN)/python benchmarks/labels_audit.py --out results/labels_audit.json
+audit: $(READY)  ## check the true local graphs by intervention; writes results/labels/labels_audit.json
+	$(BIN)/python tools/labels_audit.py --out results/labels/labels_audit.json
 
 # A separate environment: robosuite goes in without its own dependencies, and `make test` must never come to need it.
 $(ROBO_READY): requirements.lock requirements-robosuite.lock pyproject.toml
@@ -64,8 +64,8 @@ robosuite: $(ROBO_READY)  ## make .venv-robosuite: the kitchen with physics (1.9
 test-robosuite: $(ROBO_READY)  ## the tests of the kitchen with physics (minutes)
 	$(ROBO)/python -m pytest -m robosuite
 
-bridge: $(ROBO_READY)  ## the kitchen with physics against its twin, and their speeds; writes results/kitchen_bridge_cpu.json
-	$(ROBO)/python benchmarks/kitchen_bridge.py --out results/kitchen_bridge_cpu.json
+bridge: $(ROBO_READY)  ## the kitchen with physics against its twin, and their speeds; writes results/transfer/kitchen_bridge_cpu.json
+	$(ROBO)/python experiments/kitchen_bridge.py --out results/transfer/kitchen_bridge_cpu.json
 
 clean:  ## remove .venv, .venv-robosuite and caches
 	rm -rf .venv .venv-robosuite .mypy_cache .pytest_cache .ruff_cache .hypothesis

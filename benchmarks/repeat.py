@@ -8,7 +8,7 @@ On a GPU the compiler times several kernels for a product and takes the fastest,
 differently, and these may round differently. `--deterministic` tells it to choose by rule and to use no kernel whose
 sums depend on the order of threads.
 
-    python benchmarks/repeat.py --world thawing --deterministic --out results/repeat_gpu.json
+    python benchmarks/repeat.py --world thawing --deterministic --out results/speed/repeat_gpu.json
 """
 
 import json

@@ -7,7 +7,7 @@ compiler lets parts overlap, and a part alone also writes the state that it retu
 read only of steps in which some child passes the gate, so their cost falls as models learn: `--rollouts` says how far
 that has gone.
 
-    python benchmarks/training.py --world carwash --seeds 10 --rollouts 60 --out results/training_speed_gpu.json
+    python benchmarks/training.py --world carwash --seeds 10 --rollouts 60 --out results/speed/training_speed_gpu.json
 """
 
 import json

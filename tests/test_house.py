@@ -67,3 +67,10 @@ def test_what_is_light_loads_nothing_heavy(module: str, without: set[str]) -> No
 def test_the_package_runs_as_a_module() -> None:
     said = subprocess.run([sys.executable, "-m", "elden", "--version"], capture_output=True, text=True, check=True)
     assert said.stdout == f"elden {elden.__version__}\n"
+
+
+def test_the_index_of_results_is_up_to_date() -> None:
+    tool = ROOT.parents[1] / "tools" / "results_index.py"
+    program = f"import runpy; made = runpy.run_path({str(tool)!r}); print(made['page'](), end='')"
+    page = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert (tool.parents[1] / "results" / "README.md").read_text() == page, "run: python tools/results_index.py"

@@ -1,6 +1,6 @@
 """Which score makes a detector, and which rule its threshold: the alternatives behind `gradient` and `intervention`.
 
-    python benchmarks/choices.py --worlds thawing carwash --out results/detector_choices_quick.json
+    python experiments/choices.py --worlds thawing carwash --out results/detection/detector_choices_quick.json
 
 All alternatives read the same models. Their names say what is read, and then:
 

@@ -1,6 +1,6 @@
 """What `intervention` would come to with a perfect model: the simulator itself answers what would have happened.
 
-    python benchmarks/ceiling.py --out results/intervention_ceiling.json
+    python experiments/ceiling.py --out results/detection/intervention_ceiling.json
 
 The same values are tried of every source, distances and gate are the same, and what is known of continuous variables
 comes from training data of the quick preset, as in `elden detect`. Only the predictions are the world's: frequencies

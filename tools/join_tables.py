@@ -5,7 +5,7 @@ Measuring a large world takes one core minutes for each method, and a machine ha
     for m in gradient pcmi …; do
         elden reproduce table1 --worlds minecraft --models MODELS --methods $m --no-figures --out parts/$m &
     done
-    python benchmarks/join_tables.py --parts parts/* --out joined
+    python tools/join_tables.py --parts parts/* --out joined
 
 Times to score a transition are left out: they were not taken one after the other.
 """
@@ -124,7 +124,7 @@ def main(args: Args) -> None:
     write_json(args.out / "table.json", content)
     commands = "\n".join(f"- `{one['command']}` on {one['device']}, {one['date']}" for one in content["provenance"])
     words = "\n\n".join(map(markdown_table, tables(content)))
-    write_text(args.out / "table.md", f"{words}\n\nJoined by `benchmarks/join_tables.py` from\n\n{commands}\n")
+    write_text(args.out / "table.md", f"{words}\n\nJoined by `tools/join_tables.py` from\n\n{commands}\n")
     level = content["level"]
     cells = [Cell(**cell) for cell in content["ours"][level]] + alone(content, level)
     title = f"Table 1, {content['world']['name']} ({level_words(level)}, {content['config']['updates']:,} updates)"

@@ -5,7 +5,7 @@ own; they share a folder of models, and the table is then made from it alone, so
 comes last: it finds two of its rows among those models and trains the others. With NVIDIA's multi-process service the
 processes run truly side by side; it is started if it is there.
 
-    python benchmarks/tables.py --world carwash --out runs/tables/carwash
+    python experiments/tables.py --world carwash --out runs/tables/carwash
 
 What each process says is in `OUT/logs`. The same command goes on where one that was stopped left off.
 """

@@ -3,13 +3,13 @@
 A device lent by the hour does not hold a whole comparison at once. What each row was made by (command, code, date)
 stays with it.
 
-    python benchmarks/join_comparisons.py --out results/compare_minecraft_gpu --steps 2048000
-        --rows "elden=runs/gpu/minecraft_elden_every@1144895" "cai=7f7db96:results/compare_minecraft_gpu/table.json"
+    python tools/join_comparisons.py --out results/exploration/minecraft --steps 2048000
+        --rows "elden=runs/gpu/minecraft_elden_every@1144895" "cai=7f7db96:results/exploration/minecraft/table.json"
 
 Parts of a grid that machines have trained apart, by worlds or by bonuses, are joined as whole tables, in which every
 world and bonus keeps its title:
 
-    python benchmarks/join_comparisons.py --out results/grid --tables runs/a/table.json runs/b/table.json
+    python tools/join_comparisons.py --out results/grid --tables runs/a/table.json runs/b/table.json
 
 A row is `NAME=PLACE`. PLACE is a run folder, `@COMMIT` behind it saying of which commit the code is, or a `table.json`,
 `COMMIT:` before it taking it as it was there, `#ROW` behind it naming its row where that has another name.

@@ -5,8 +5,8 @@ and three times the weight of `plus`, and a quarter and four times the updates, 
 have no updates to vary; of those with two kinds of networks the dynamics models' are varied. Every cell is an
 `elden train`, so the same command continues where one was stopped.
 
-    python benchmarks/bonus_sweep.py --jobs 2 --rows influence-count rnd icm e3b noveld    # on two CPU cores
-    python benchmarks/bonus_sweep.py --jobs 8                                              # all of it, on a GPU
+    python experiments/bonus_sweep.py --jobs 2 --rows influence-count rnd icm e3b noveld    # on two CPU cores
+    python experiments/bonus_sweep.py --jobs 8                                              # all of it, on a GPU
 """
 
 import sys

@@ -5,7 +5,7 @@ and at steps of the scripted policy, most of which the models have never seen th
 for what models have yet to learn and stays closed for everything else: in worlds in which hardly anything changes by
 itself, that is nearly the same as what changed. In a training gates see predictions and what happened, nothing else.
 
-    python benchmarks/gates.py --world minecraft --out results/gates_minecraft_cpu.json
+    python experiments/gates.py --world minecraft --out results/archive/gates_minecraft_cpu.json
 """
 
 import json

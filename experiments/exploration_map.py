@@ -4,9 +4,9 @@ Columns are worlds, rows are bonuses; ten agents in each cell, with seeds that n
 `elden train` in a folder of its own, so that the same command goes on where one was stopped, also on another machine
 with a copy of the folder. Rows that read dynamics models need a GPU; the others take minutes a cell on two CPU cores.
 
-    python benchmarks/exploration_map.py --out runs/map --jobs 10                       # all of it, on a GPU
-    python benchmarks/exploration_map.py --rows influence-count none rnd --out runs/map    # without dynamics models
-    python benchmarks/exploration_map.py --columns "hard chain" --rows influence-count --out runs/map
+    python experiments/exploration_map.py --out runs/map --jobs 10                       # all of it, on a GPU
+    python experiments/exploration_map.py --rows influence-count none rnd --out runs/map    # without dynamics models
+    python experiments/exploration_map.py --columns "hard chain" --rows influence-count --out runs/map
 """
 
 import sys

@@ -1,6 +1,6 @@
 """What rules that need no model are worth, on the very episodes that Tables 1 and 2 measure.
 
-    python benchmarks/rules.py --out results/rules_without_models.json
+    python experiments/rules.py --out results/detection/rules_without_models.json
 
 Self-edges and nothing else: what a detector must beat to have found anything. Self-edges and every edge into an entity
 that changed: to have found more than what changed; also between different nodes.
