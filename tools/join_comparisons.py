@@ -1,6 +1,6 @@
 """One comparison of bonuses from trainings that were made apart: run folders, and rows of earlier tables.
 
-A device lent by the hour does not hold a whole comparison at once. What each row was made by (command, code, date)
+Where one machine cannot hold a whole comparison, its parts are joined here. What each row was made by (command, code, date)
 stays with it.
 
     python tools/join_comparisons.py --out results/exploration/minecraft --steps 2048000

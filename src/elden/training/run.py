@@ -39,7 +39,7 @@ Told: TypeAlias = dict[str, list[float]]
 Progress: TypeAlias = Callable[[int, int, Told], None]
 """Called with the iterations done and to be done, and the metrics of the last one."""
 
-STATE_VERSION = 8
+STATE_VERSION = 9
 """Changes when the same settings and seed no longer give the same training."""
 
 _MAY_BE_MISSING = ("episode/", "stage/", "graph/")
