@@ -1,4 +1,4 @@
-"""Whether a training makes the same numbers again: in another process, and after it was killed and resumed.
+"""Whether a training run makes the same numbers again: in another process, and after it was killed and resumed.
 
 Three processes run the same `elden train`; the third is killed (SIGKILL) as soon as it has kept its second state, and
 then resumed. Every array of the last states (policy, optimiser, models, replay, worlds, scales) and every line of the
@@ -110,7 +110,7 @@ def _finish(process: subprocess.Popen[bytes], run: Path) -> None:
 
 
 def _kill_after(process: subprocess.Popen[bytes], run: Path) -> None:
-    """Kill a training as soon as it has kept its second state."""
+    """Kill a training run as soon as it has kept its second state."""
     while not (run / "checkpoints" / "000000002").exists():
         if process.poll() is not None:
             _finish(process, run)

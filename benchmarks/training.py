@@ -1,6 +1,6 @@
 """Environment steps per second of a whole training, and what share of the time each part takes.
 
-A training of some rollouts, whose last ones are timed as one compiled program, without logs. Then each part of an
+A training run of some rollouts, whose last ones are timed as one compiled program, without logs. Then each part of an
 iteration alone, from the state that the training has left: acting in the worlds, reading the bonus (with its graphs),
 the policy's learning, the learning of what the bonus reads. Their times need not add up to that of the whole, since the
 compiler lets parts overlap, and a part alone also writes the state that it returns; shares are of their sum. Graphs are
@@ -63,7 +63,7 @@ class Args:
 
 @dataclass(frozen=True)
 class Row:
-    """The speed of one training."""
+    """The speed of one training run."""
 
     world: str
     bonus: str

@@ -4,7 +4,7 @@
 
 All alternatives read the same models. Their names say what is read, and then:
 
-    gate     an edge counts only where the child's entity changed; where it did not, only the child's own edge does
+    gate     an edge counts only where the child's entity changed; where it did not, only the child's self-edge does
     valid    an edge counts only where the model gave all that happened to the child at least half of the probability
     otsu     the other rule for the automatic threshold (the default of each method is in its class)
 """

@@ -1,4 +1,4 @@
-"""What the gates of a bonus open for, early in a training: children that changed, and children that did not.
+"""What the gates of a bonus open for, early in a training run: children that changed, and children that did not.
 
 The ensemble of a preset learns from some rollouts of random actions. Then every gate looks at steps of such actions,
 and at steps of the scripted policy, most of which the models have never seen the like of. A gate is good where it opens

@@ -7,7 +7,7 @@ processes run truly side by side; it is started if it is there.
 
     python experiments/tables.py --world carwash --out runs/tables/carwash
 
-What each process says is in `OUT/logs`. The same command goes on where one that was stopped left off.
+What each process says is in `OUT/logs`. The same command continues where one that was stopped left off.
 """
 
 import shlex
@@ -47,7 +47,7 @@ class Args:
         return (*command, *more, *shlex.split(self.options))
 
 
-def trainings(args: Args) -> list[Job]:
+def training_jobs(args: Args) -> list[Job]:
     """A command for each process that trains for Table 1."""
     if "table1" not in args.tables:
         return []
@@ -71,7 +71,7 @@ def main(args: Args) -> None:
     """Train at the same time, then make the tables one after the other."""
     deadline, logs = Deadline.after(args.time_limit_s), args.out / "logs"
     with sharing():
-        failed = failures(trainings(args), logs, deadline)
+        failed = failures(training_jobs(args), logs, deadline)
     for table in args.tables:
         failed = failed or failures([Job(table, args.command(table, args.out / table))], logs, deadline)
     if failed:

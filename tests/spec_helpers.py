@@ -75,7 +75,7 @@ def compiled(code: str) -> Any:
 
 @cache
 def compiled_many(code: str) -> Any:
-    """A step of many episodes that do not start anew, one action each."""
+    """A step of many episodes that do not start again, one action each."""
     return jax.jit(jax.vmap(world_of(code).step))
 
 

@@ -208,7 +208,7 @@ class TestRules:
         assert {name for name in named if named[name] != before[name]} - {"noisy0"} == {"intricate1"}
 
     def test_noise_is_uniform_and_needs_no_action(self, world: Chain, key: jax.Array) -> None:
-        """The value is drawn anew whatever one does, also where one touches it; its past plays no part."""
+        """The value is drawn again whatever one does, also where one touches it; its past plays no part."""
         column = world.factors.variable_index("noisy0.value")
         state = start(world, agent=place(world, "noisy0"))
         keys = jax.random.split(key, 4000)

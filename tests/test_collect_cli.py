@@ -74,7 +74,7 @@ def test_an_interruption_says_how_to_go_on(
     monkeypatch.setattr("elden.cli.collect.collect", interrupted)
     code, said, _ = run(capsys, "collect", "chain", *SMALL, "--out", str(tmp_path / "chain"))
     assert code == 130
-    assert "interrupted; the same command goes on from what was kept" in said
+    assert "interrupted; the same command continues from what was kept" in said
 
 
 def test_events_are_counted_by_type_and_step(tmp_path: Path) -> None:

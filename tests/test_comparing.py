@@ -125,7 +125,7 @@ def test_a_row_of_a_table_is_read_back_as_it_was_and_can_be_cut() -> None:
     assert (twice.numbers()["env_steps"], twice.numbers()["went_on"]) == (200, 400)
     with pytest.raises(ValueError, match="the first rollout of elden ends at 100"):
         cut.until(50)
-    # A training that was stopped has no summary, and still none when it is read back; its command stays with it.
+    # A training run that was stopped has no summary, and still none when it is read back; its command stays with it.
     stopped = Agents.load({**row, "finished": False, "command": "elden train"})
     assert (stopped.summary, stopped.numbers()["finished"], stopped.numbers()["command"]) == ({}, False, "elden train")
     assert not stopped.whole
@@ -320,7 +320,7 @@ def test_a_comparison_from_the_command_line(tmp_path: Path, capsys: pytest.Captu
     assert row["training"]["bonus_name"] == "none"
     for name in ("curves.png", "stages.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-    assert main([*words, "--seed", "5"]) == 2  # a folder of another training is no result of this one
+    assert main([*words, "--seed", "5"]) == 2  # a folder of another training run is no result of this one
     assert "holds another run" in capsys.readouterr().err
     before = (tmp_path / "thawing-plain" / "summary.json").stat().st_mtime_ns
     assert main(words) == 0  # nothing is trained again

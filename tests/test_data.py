@@ -589,7 +589,7 @@ def test_a_damaged_chunk_is_collected_anew(
     flip(tmp_path / "chunks.part" / "00000" / file, -9)
     assert_same_data(collect(quick(), SMALL, tmp_path), small)
     assert plays == [0, 1, 2, 0, 3]
-    assert "a damaged chunk is collected anew" in caplog.text
+    assert "a damaged chunk is collected again" in caplog.text
 
 
 def test_a_chunk_in_the_place_of_another_is_collected_anew(

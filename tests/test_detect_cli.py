@@ -228,7 +228,7 @@ def test_detect_end_to_end(capsys: pytest.CaptureFixture[str], tmp_path: Path, d
     words = ("detect", "thawing", *SMALL, "--methods", "attention", "--data", str(data), "--out", str(out))
     code, said, error = run(capsys, *words, "--time-limit-s", "0")
     assert (code, error) == (75, "")
-    assert "the same command goes on" in " ".join(said.split())
+    assert "the same command continues" in " ".join(said.split())
     assert not (out / "summary.json").exists()
     code, said, error = run(capsys, *words)
     assert (code, error) == (0, "")

@@ -343,7 +343,7 @@ def test_measures_by_hand() -> None:
     # The first entity changed in both steps, the second never: neither says anything, so the scores are cut in two.
     assert result.between.auto_threshold == pytest.approx(0.65, abs=1e-2)
     assert result.between.auto_f1 == pytest.approx(2 / 3)
-    # What did not change is caused by itself, and the own edges of the second entity score 0.1.
+    # What did not change is caused by itself, and the self-edges of the second entity score 0.1.
     assert result.auto_threshold == pytest.approx(0.1)
     assert result.auto_f1 == pytest.approx(12 / 18)
 

@@ -62,7 +62,7 @@ EPISODES = 5
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Training:
-    """A training that was stopped halfway; what it has kept is read once."""
+    """A training run that was stopped halfway; what it has kept is read once."""
     folder = tmp_path_factory.mktemp("evaluating") / "run"
     with pytest.raises(OutOfTimeError):
         Training(WORLD, TINY, folder, deadline=Deadline.after(0)).run()
@@ -259,7 +259,7 @@ def some_edges(called: np.ndarray | None, truth: np.ndarray | None) -> Edges:
 
 def test_measures_between_entities_leave_own_edges_out() -> None:
     truth, called = np.zeros((100, 2, 1, 2, 3), bool), np.zeros((100, 2, 1, 2, 3), bool)
-    truth[..., [0, 1], [0, 1]] = called[:50, ..., [0, 1], [0, 1]] = True  # own edges
+    truth[..., [0, 1], [0, 1]] = called[:50, ..., [0, 1], [0, 1]] = True  # self-edges
     truth[:40, :, :, 0, 1], called[10:60, 0, :, 0, 1] = True, True
     edges = some_edges(called, truth)
     first, second, both = edges.between(0), edges.between(1), edges.between()
@@ -286,8 +286,8 @@ def test_measures_between_entities_leave_own_edges_out() -> None:
             "all agents see nearly all of the edges between different entities (95.00% to",
         ),
         ((1.0, 0.5), "gradient", False, "seed 5 see nearly all of the edges between different entities (100.00%)"),
-        ((0.5, 0.0), "gradient", False, "--automatic-threshold or a training with --bonus.detector intervention."),
-        ((0.0, 0.0), "gradient", True, "(0.00%), so their graphs say little. Try a training with --bonus.detector"),
+        ((0.5, 0.0), "gradient", False, "--automatic-threshold or a training run with --bonus.detector intervention."),
+        ((0.0, 0.0), "gradient", True, "(0.00%), so their graphs say little. Try a training run with --bonus.detector"),
         ((0.0, 0.0), "intervention", False, "Try elden evaluate with --automatic-threshold."),
         ((0.0, 1.0), "intervention", True, "Try a longer training of the models."),
         ((0.5, 0.1), "gradient", False, None),

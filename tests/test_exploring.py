@@ -90,7 +90,7 @@ def assert_equal(one: object, other: object) -> None:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoopState[Any], Path]:
-    """A training that was never stopped: its last state and its folder."""
+    """A training run that was never stopped: its last state and its folder."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     return Training(WORLD, TINY, folder, chunk=2, command="test").run(), folder
 
@@ -160,7 +160,7 @@ def test_a_training_that_is_stopped_goes_on_as_if_it_had_not_been(
 
 @pytest.mark.slow
 def test_a_finished_training_can_have_more_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What it comes to is as if it had had them from the start."""
+    """The result is as if it had had them from the start."""
     config = replace(TINY, bonus_name="none", bonus=BonusConfig(), seeds=1)
     short = replace(config, loop=replace(config.loop, steps=STEPS // 4))
     Training(WORLD, short, tmp_path / "short").run()
@@ -490,7 +490,7 @@ def test_wandb_that_is_not_there_is_told_before_anything_is_trained(
 
 def test_a_folder_of_something_else_cannot_go_on(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"detect": {}}')
-    with pytest.raises(RunFolderError, match="holds no training that can go on"):
+    with pytest.raises(RunFolderError, match="holds no training run that can continue"):
         Training.open(tmp_path)
 
 

@@ -27,7 +27,7 @@ from elden.worlds import WORLDS, Empty, ImpossibleStateError
 from elden.worlds.gym import WorldEnv, WorldVectorEnv
 
 LENGTH = 8
-"""Steps of an episode: the same nearly everywhere, for every other number would have to be compiled anew."""
+"""Steps of an episode: the same nearly everywhere, for every other number would have to be compiled again."""
 
 Named = dict[str, dict[str, Any]]
 Layout = Mapping[str, Mapping[str, int | gymnasium.spaces.Box]]

@@ -190,12 +190,12 @@ def test_success_is_told_or_else_what_was_paid() -> None:
     np.testing.assert_array_equal(found[told].stages, np.ones((8, 2), bool))
 
 
-# A training: one that was stopped and resumed, in processes.
+# A training run: one that was stopped and resumed, in processes.
 
 
 @pytest.fixture(scope="module")
 def resumed(tmp_path_factory: pytest.TempPathFactory) -> Training:
-    """A training of two sittings: one iteration, then two."""
+    """A training run of two sittings: one iteration, then two."""
     folder = tmp_path_factory.mktemp("hosts") / "run"
     world = HostWorld.look(HostConfig(CORRIDOR, ("length=3",)))
     with pytest.raises(OutOfTimeError):
@@ -222,7 +222,7 @@ def test_the_models_learn_from_what_environments_say_also_after_resuming(resumed
             np.asarray(part).reshape(ITERATIONS, ROLLOUT, ENVS, *part.shape[1:])
             for part in (items.obs, items.action, items.next_obs)
         )
-        # Episodes begin anew in iteration 1, with chances of their own.
+        # Episodes begin again in iteration 1, with randomness of their own.
         for start, sitting in ((0, slice(0, 1)), (1, slice(1, 3))):
             for env, env_seed in enumerate(env_seeds(seed, start, ENVS)):
                 said = replay(config, env_seed, action[sitting, :, env].reshape(-1), first_action=1)
@@ -238,11 +238,11 @@ def test_new_episodes_owe_nothing_to_those_before(resumed: Training) -> None:
     full = replace(kept.tree.bonus.memory, paid=jnp.ones_like(kept.tree.bonus.memory.paid))
     state = replace(kept.tree, bonus=replace(kept.tree.bonus, memory=full))
     state = replace(state, scale=replace(state.scale, running=jnp.ones_like(state.scale.running)))
-    anew = begun_anew(state)
-    assert not anew.bonus.memory.paid.any()
-    assert not anew.scale.running.any()
-    np.testing.assert_array_equal(anew.bonus.memory.threshold, state.bonus.memory.threshold)
-    np.testing.assert_array_equal(anew.scale.squares, state.scale.squares)
+    again = begun_anew(state)
+    assert not again.bonus.memory.paid.any()
+    assert not again.scale.running.any()
+    np.testing.assert_array_equal(again.bonus.memory.threshold, state.bonus.memory.threshold)
+    np.testing.assert_array_equal(again.scale.squares, state.scale.squares)
 
 
 def test_a_run_folder_has_what_that_of_our_own_worlds_has(resumed: Training) -> None:
@@ -350,7 +350,7 @@ def test_a_failure_on_the_command_line_is_told_and_what_was_done_is_kept(
     assert "environment 0 of host_cases:elden-tests/Corridor-v0 failed in step" in said
     assert "caved in" in said
     assert main(["resume", str(tmp_path / "run")]) == 0  # its fault comes after 50 steps of a sitting
-    assert "episodes begin anew" in " ".join(capsys.readouterr().out.split())
+    assert "new episodes begin" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_mistakes_are_told_in_one_line(words: tuple[str, ...], said: str, capsys
 
 
 def learnt(bonus: str, folder: Path, steps: int) -> float:
-    """Success in the last tenth of a training in a corridor, whose length makes random success rare."""
+    """Success in the last tenth of a training run in a corridor, whose length makes random success rare."""
     loop = LoopConfig(num_envs=8, rollout=24, steps=steps, warmup_steps=192)
     config = replace(TINY, bonus_name=bonus, loop=loop, ppo=PpoConfig(1e-2, minibatch_size=64, hidden=(32,)), seeds=1)
     config = replace(config, bonus=replace(config.bonus, ensemble=replace(config.bonus.ensemble, capacity=2000)))

@@ -478,7 +478,7 @@ def assert_same_distribution(first: Ints, second: Ints) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("world", RESTRICTED, ids=lambda world: world.goto)
 def test_solvable_resets_are_the_others_filtered(world: CarWash) -> None:
-    """Same distribution as throwing the unsolvable layouts away, and not that of all layouts."""
+    """Same distribution as throwing the unsolvable initial states away, and not that of all layouts."""
     # goTo plays no part in a draw, so one sample serves both rules.
     every = draws_of(CarWash())
     good = np.asarray(judged(world, "solvable")(every.states))

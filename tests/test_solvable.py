@@ -76,7 +76,7 @@ def free_cells(world: RoomWorld, values: Values) -> Mask:
 def goto_successors(world: RoomWorld, before: Values, after: Values, target: str) -> tuple[Values, Mask]:
     """All states to which a random goTo may lead, [state, pose, value], and which of the poses can be taken.
 
-    Written anew from the rule: a free cell that shares an edge with the target, facing it. `after` is one of them as
+    Written again from the rule: a free cell that shares an edge with the target, facing it. `after` is one of them as
     the simulator drew it.
     """
     w, h = world.furniture.get(target, (1, 1))
@@ -748,4 +748,4 @@ def test_the_script_succeeds_exactly_where_it_can(world: World, num_resets: int,
     assert not (done & ~said).any(), "success in a layout that is said to be unsolvable"
     missed = np.nonzero(said & ~done)[0]
     shown = [named(world, values[row]) for row in missed[:2]]
-    assert not len(missed), f"no success in {len(missed)} of {len(values)} solvable layouts, such as {shown}"
+    assert not len(missed), f"no success in {len(missed)} of {len(values)} solvable initial states, such as {shown}"

@@ -32,7 +32,7 @@ TINY = TrainingConfig(
 
 @pytest.fixture(scope="module")
 def training(tmp_path_factory: pytest.TempPathFactory) -> Training:
-    """A training that was stopped halfway."""
+    """A training run that was stopped halfway."""
     folder = tmp_path_factory.mktemp("transfer") / "run"
     with pytest.raises(OutOfTimeError):
         Training(WORLD, TINY, folder, deadline=Deadline.after(0)).run()

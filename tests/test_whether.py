@@ -1,7 +1,7 @@
 """Bonuses that ask whether something happens, not how, in a tiny space where the right reward is known.
 
 A push turns the hand over. It may also make the ball jump: where to is drawn from the three other places, so that no
-model ever knows more than that it jumps. A coin falls anew in every step, whatever is done.
+model ever knows more than that it jumps. A coin falls again in every step, whatever is done.
 """
 
 from collections.abc import Callable
@@ -247,7 +247,7 @@ class Told(ModelBonus):
 
 
 SEEN = np.array([[False, False, False, True], [True, False, False, True], [False] * 4])
-"""What most of them see, apart from own edges."""
+"""What most of them see, apart from self-edges."""
 
 
 def told(blind: bool = False, permuted: bool = False) -> DependencySurprise:
@@ -431,8 +431,8 @@ def test_changes_are_counted_once_in_an_episode_and_variable() -> None:
     assert state.counts.tolist() == [3 + 2, 0 + 2, 8 + 2]
     later, _ = compiled(bonus)[2](state, jax.random.key(0), steps)
     assert later.counts.tolist() == [5 + 1, 2 + 1, 10 + 1]  # the first three steps end an episode that had all
-    anew, _ = compiled(bonus)[2](forget_episodes(state), jax.random.key(0), steps)
-    assert anew.counts.tolist() == [5 + 2, 2 + 2, 10 + 2]
+    again, _ = compiled(bonus)[2](forget_episodes(state), jax.random.key(0), steps)
+    assert again.counts.tolist() == [5 + 2, 2 + 2, 10 + 2]
 
 
 # Payment.
@@ -616,8 +616,8 @@ def test_the_elliptical_bonus_is_its_formula() -> None:
     np.testing.assert_allclose(np.concatenate(rewards), expected, rtol=2e-3)
     assert done.any()
     assert expected[EPISODE].mean() > 3 * expected[EPISODE - 1].mean()  # everything is new to a new episode
-    _, anew, _ = compiled(bonus)[1](forget_episodes(now), pieces[0])
-    np.testing.assert_allclose(anew, rewards[0], rtol=1e-5)
+    _, again, _ = compiled(bonus)[1](forget_episodes(now), pieces[0])
+    np.testing.assert_allclose(again, rewards[0], rtol=1e-5)
 
 
 def test_noveld_pays_for_crossing_into_novel_states_once_in_an_episode() -> None:

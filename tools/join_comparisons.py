@@ -1,7 +1,7 @@
-"""One comparison of bonuses from trainings that were made apart: run folders, and rows of earlier tables.
+"""One comparison of bonuses from training runs that were made apart: run folders, and rows of earlier tables.
 
-Where one machine cannot hold a whole comparison, its parts are joined here. What each row was made by (command, code, date)
-stays with it.
+Where one machine cannot hold a whole comparison, its parts are joined here. What each row was made by
+(command, code, date) stays with it.
 
     python tools/join_comparisons.py --out results/exploration/minecraft --steps 2048000
         --rows "elden=runs/gpu/minecraft_elden_every@1144895" "cai=7f7db96:results/exploration/minecraft/table.json"
@@ -39,7 +39,7 @@ class Args:
     tables: tuple[str, ...] = ()
     """Files `table.json` of `elden compare`, all rows of which are taken; `COMMIT:` before one is allowed too."""
     steps: int | None = None
-    """Show longer trainings up to there; None shows all of them."""
+    """Show longer training runs up to there; None shows all of them."""
     note: str | None = None
     """What else is to be known of the table."""
 
@@ -70,7 +70,7 @@ def text(place: str, out: Path) -> str:
     if colon:
         return subprocess.run(["git", "show", f"{commit}:{path}"], check=True, capture_output=True, text=True).stdout
     if Path(path).resolve().parent == out.resolve():
-        sys.exit(f"{path} is about to be written anew; say of which commit it is, as COMMIT:{path}")
+        sys.exit(f"{path} is about to be written again; say of which commit it is, as COMMIT:{path}")
     return Path(path).read_text()
 
 

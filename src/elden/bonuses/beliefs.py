@@ -20,7 +20,7 @@ Noise = Float[Array, "child slot"] | float
 def information(layout: Layout, outputs: Outputs, noise: Noise = 1.0) -> Float[Array, "child batch"]:
     """Mutual information between the members and their prediction, in nats: `H(mean p_m) − mean H(p_m)`.
 
-    Chance that all members know to be chance has none; what they predict differently has. Of a continuous variable
+    Noise that all members know to be noise has none; what they predict differently has. Of a continuous variable
     it is `½ Σ log(1 + Var_m / noise²)` over its components, with the variance of the members' means: the information
     of a normal distribution of that variance seen through the noise.
     """
@@ -42,7 +42,7 @@ def information(layout: Layout, outputs: Outputs, noise: Noise = 1.0) -> Float[A
 def excess_surprise(layout: Layout, outputs: Outputs, batch: Batch, noise: Noise = 1.0) -> Float[Array, "child batch"]:
     """How much more what happened surprises a member than it had expected to be, in nats: `−log p_m(s') − H(p_m)`.
 
-    The mean over members. Of a discrete variable, chance that a member knows to be chance is 0 on average, however
+    The mean over members. Of a discrete variable, noise that a member knows to be noise is 0 on average, however
     large; what a member took to be impossible is far above it, also where all members were wrong in the same way. A
     continuous variable has `½ (error² / noise² − 1)` for each component: 0 on average where errors are the noise.
 
@@ -109,7 +109,7 @@ def change_surprise(
 
 
 def mean_square_error(layout: Layout, outputs: Outputs, batch: Batch) -> Float[Array, "child slot"]:
-    """What members' predictions of continuous variables are off by, over components, members and transitions."""
+    """The members' mean square error about continuous variables, over components, members and transitions."""
     square = jnp.where(layout.target_mask[..., None], (batch.target - batch.current - outputs) ** 2, 0.0)
     mean = jnp.mean(jnp.sum(square.astype(jnp.float32), axis=3), axis=(0, 3)) / components(layout)
     return jnp.where(layout.slot_mask & ~layout.discrete, mean, 0.0)

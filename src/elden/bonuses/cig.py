@@ -22,7 +22,7 @@ class InformationGain(ChildSignal):
 
     μ of a discrete variable is the vector of probabilities. Logits would not do: members that are all sure of the same
     value differ in them for ever. σ² is what the members themselves expect, their mean of `p (1 − p)`, plus `ridge²`:
-    chance that they know to be chance is worth little, however they differ about its odds. Of a continuous variable μ
+    noise that they know to be noise is worth little, however they differ about its odds. Of a continuous variable μ
     is the mean, and σ the recent error of the members, as for gates.
 
     The authors' *conditional* information gain is a log-determinant over the steps of a rollout: from what a step tells

@@ -33,7 +33,7 @@ class CuriosityCritic:
     """`max(e_j − ê_j(s, a), 0)`, averaged over children j, with e the error of the prediction, ê the critic's floor.
 
     The critic learns what the error of a step is once the models have learnt from it: little where the step can be
-    learnt, much where it is left to chance. Before it has learnt anything its floor is 0, and it pays what curiosity
+    learnt, much where it is random. Before it has learnt anything its floor is 0, and it pays what curiosity
     pays.
 
     As in the authors' program the critic is a small MLP with a squared loss, the floor is no less than 0, and no less

@@ -153,7 +153,7 @@ class Ensemble:
         return Reference.of(self.layout, some.obs, some.action, some.next_obs, _EXAMPLES)
 
     def recent(self, state: EnsembleState, number: int) -> Transitions:
-        """Transitions of late, spread over the last fifty times as many; before there are so many, over all.
+        """Recent transitions, spread over the last fifty times as many; before there are so many, over all.
 
         Those that were added last would not do: where episodes keep step with rollouts they are the ends of episodes.
         """

@@ -84,7 +84,7 @@ class IntrinsicReward:
             name: Which bonus: see `elden.bonuses.BONUSES`.
             config: Its settings.
             num_envs: How many environments there are.
-            seed: Decides all chance.
+            seed: Decides all randomness.
 
         Raises:
             ValueError: There is no such bonus, a setting is impossible, or a space has no factors.

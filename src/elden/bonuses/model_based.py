@@ -42,7 +42,7 @@ class GateConfig:
     """How much more the surprise must be than expected, in nats."""
     noise: float = 0.1
     """How far off a prediction of a continuous variable may be for both, as a share of the variable's typical change
-    in a step. What members are off by of late comes on top of it."""
+    in a step. The recent error of the members is added to it."""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Gate):
@@ -304,13 +304,13 @@ class ModelBonus:
         return jnp.mean(jax.vmap(error)(judged.outputs), axis=0)
 
     def update(self, state: ModelState, key: Key[Array, ""], steps: Steps) -> tuple[ModelState, Metrics]:
-        """Train the ensemble, and set the threshold anew where that is asked for."""
+        """Train the ensemble, and set the threshold again where that is asked for."""
         ensemble, metrics = self.ensemble.update(state.ensemble, key, steps)
         memory, more = self.adapt(ensemble, state.memory)
         return ModelState(ensemble, memory), metrics | more
 
     def adapt(self, ensemble: EnsembleState, memory: Memory) -> tuple[Memory, Metrics]:
-        """Set the noise anew, and the threshold where that is asked for, after the ensemble has learnt."""
+        """Set the noise again, and the threshold where that is asked for, after the ensemble has learnt."""
         some = self.ensemble.encode(self.ensemble.recent(ensemble, min(self.ensemble_config.chunk, 512)))
         reference, models = self.ensemble.reference(ensemble), self.ensemble.models(ensemble)
         if (self.layout.slot_mask & ~self.layout.discrete).any():
@@ -326,7 +326,7 @@ class ModelBonus:
 def _read_where(wanted: Bool[Array, " step"], read: Callable[[Int[Array, " chunk"]], _Read], chunk: int) -> _Read:
     """What is read of all wanted steps; 0 for the others.
 
-    The wanted come first, and pieces are read as long as they hold any. Independent runs under `vmap` go on together
+    The wanted come first, and pieces are read as long as they hold any. Independent runs under `vmap` continue together
     until the last of them is through.
     """
     number = wanted.shape[0]

@@ -58,7 +58,7 @@ class BonusConfig:
     threshold: float = 3e-4
     """ε, from which score on an edge is there."""
     automatic_threshold: bool = False
-    """Set the threshold anew with every update, from unlabelled steps."""
+    """Set the threshold again with every update, from unlabelled steps."""
     measure: Measure = "votes"
     """What disagreement is."""
     parts: tuple[str, ...] = ("elden", "curiosity")

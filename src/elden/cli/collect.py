@@ -25,7 +25,7 @@ _WHAT = "collecting transitions"
 
 @dataclass(frozen=True)
 class Collect(CollectConfig):
-    """Collect transitions of a world's scripted policy; an interrupted collection goes on where it stopped."""
+    """Collect transitions of a world's scripted policy; an interrupted collection continues where it stopped."""
 
     world: Annotated[World, tyro.conf.arg(name="", constructor_factory=world_choice)] = field(kw_only=True)
     """Which world."""

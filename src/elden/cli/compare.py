@@ -65,11 +65,11 @@ class Compare:
     chunk: int = 1
     """Rollouts made by one call of the compiled program."""
     jobs: int = 1
-    """Trainings at the same time. On a GPU several take hardly longer than one; a CPU is busy with one."""
+    """Training runs at the same time. On a GPU several take hardly longer than one; a CPU is busy with one."""
     time_limit_s: Annotated[float | None, shown_as("SECONDS", "none")] = None
-    """Stop after so many seconds and keep what was done, with exit code 75; the same command then goes on."""
+    """Stop after so many seconds and keep what was done, with exit code 75; the same command then continues."""
     out: Annotated[Path | None, shown_as("PATH", "runs/compare-PRESET")] = None
-    """Folder for tables and figures, with a run folder for each training in it."""
+    """Folder for tables and figures, with a run folder for each training run in it."""
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -110,7 +110,7 @@ class Compare:
 
     @property
     def options(self) -> list[str]:
-        """What all trainings are given, each option with its value."""
+        """What all training runs are given, each option with its value."""
         words = ["--preset", self.preset, "--seeds", str(self.seeds), "--seed", str(self.seed)]
         words += ["--chunk", str(self.chunk)]
         return words if self.steps is None else [*words, "--steps", str(self.steps)]
@@ -139,14 +139,14 @@ class Compare:
             raise SystemExit(BROKEN)
         if left:
             console.print(
-                f"the time limit is over; {len(left)} are not finished, and the same command goes on with them"
+                f"the time limit is over; {len(left)} are not finished, and the same command continues with them"
             )
             raise SystemExit(STOPPED)
         for name in ("table.md", "map.md", "map.png", "curves.png", "stages.png"):
             console.print(str(out / name))
 
     def _check(self, out: Path) -> None:
-        """Refuse, before anything is trained, options that `elden train` refuses and folders of other trainings."""
+        """Refuse, before anything is trained, options that `elden train` refuses and folders of other training runs."""
         from elden.cli.arguments import parse
 
         for entry in self.entries:
@@ -174,7 +174,7 @@ def _variant(words: str) -> Contender:
 
 
 class _Look:
-    """Every now and then a line for each training that runs, with the end of its metrics."""
+    """Every now and then a line for each training run that runs, with the end of its metrics."""
 
     def __init__(self, console: Console, out: Path) -> None:
         self.console, self.out = console, out

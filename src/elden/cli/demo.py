@@ -35,7 +35,7 @@ class Demo:
     """Train agents in a chain of five links, with the preset's bonus and with none, and show what they have learnt.
 
     It takes a few minutes on two CPU cores. The same demo makes the same numbers, so a finished one is removed and made
-    again; one that was stopped goes on.
+    again; one that was stopped continues.
     """
 
     seed: int = 0
@@ -57,13 +57,13 @@ class Demo:
     def run(self, command_line: str) -> None:
         """Train, evaluate, and name the files to look at."""
         console, began = make_console(), time.monotonic()
-        trainings = self._begin(console, command_line)
-        for bonus, training in trainings.items():
+        runs = self._begin(console, command_line)
+        for bonus, training in runs.items():
             console.print(f"\nagents with the bonus {bonus}", style="bold")
             train(training, training.folder.path)
         console.print(f"\nwhat agents with {_BONUSES[0]} have learnt", style="bold")
-        report(console, trainings[_BONUSES[0]], EvaluationConfig(), command_line)
-        agents = [Agents.read(training.folder.path, bonus) for bonus, training in trainings.items()]
+        report(console, runs[_BONUSES[0]], EvaluationConfig(), command_line)
+        agents = [Agents.read(training.folder.path, bonus) for bonus, training in runs.items()]
         with refusals(self.out):
             save(curves(agents), self.out / "curves.png")
         console.print(rich_table(comparison(agents)))
@@ -78,12 +78,12 @@ class Demo:
             with refusals(folder):
                 return Training(demo_world(), self.config(bonus), folder, command=command_line)
 
-        trainings = {bonus: begin(bonus) for bonus in _BONUSES}
-        if all(training.finished for training in trainings.values()):
+        runs = {bonus: begin(bonus) for bonus in _BONUSES}
+        if all(training.finished for training in runs.values()):
             console.print(f"{self.out} holds a finished demo, which is removed and made again")
-            for bonus, training in trainings.items():
+            for bonus, training in runs.items():
                 shutil.rmtree(training.folder.path)
-                trainings[bonus] = begin(bonus)
-        elif any(any(training.folder.metrics()) for training in trainings.values()):
-            console.print(f"{self.out} holds a demo that was stopped, which goes on")
-        return trainings
+                runs[bonus] = begin(bonus)
+        elif any(any(training.folder.metrics()) for training in runs.values()):
+            console.print(f"{self.out} holds a demo that was stopped, which continues")
+        return runs

@@ -42,7 +42,7 @@ class StudyOptions(PresetOptions):
     """Folder where trained models are kept. Studies that share it train no model twice: tables 1 and 2, or several
     processes with different --methods on one GPU."""
     time_limit_s: Annotated[float | None, shown_as("SECONDS", "none")] = None
-    """Stop training after so many seconds and keep what was done, with exit code 75; the same command then goes on.
+    """Stop training after so many seconds and keep what was done, with exit code 75; the same command then continues.
     Looked at between segments, of which at least one is trained."""
     figures: bool = True
     """Draw figures."""
@@ -86,10 +86,10 @@ class Detect(StudyOptions):
 
     world: Annotated[World, tyro.conf.arg(name="", constructor_factory=world_choice)] = field(kw_only=True)
     """Which world."""
-    data: Annotated[Path | None, shown_as("PATH", "collected anew")] = None
+    data: Annotated[Path | None, shown_as("PATH", "collected now")] = None
     """Folder with data from `elden collect`."""
     out: Annotated[Path | None, shown_as("PATH", "runs/detect/WORLD-PRESET")] = None
-    """Run folder. A run that was stopped there goes on."""
+    """Run folder. A run that was stopped there continues."""
 
     def __post_init__(self) -> None:
         """Refuse options of which one would be ignored."""

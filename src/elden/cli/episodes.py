@@ -17,7 +17,7 @@ from elden.worlds.scene import Scene
 _MOST_LINES = 7
 """Lines of words under a picture; what is more is counted."""
 AFTER_SUCCESS = 3
-"""Steps that the film goes on after the first success."""
+"""Steps that the video continues after the first success."""
 _LAST_FRAME_S = 2.0
 
 

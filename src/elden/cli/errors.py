@@ -1,8 +1,8 @@
 """The one error that the command line answers with a line instead of a traceback, and exit codes."""
 
 BROKEN, STOPPED, INTERRUPTED = 1, 75, 130
-"""Exit codes of work that cannot go on, of work whose time limit is over (EX_TEMPFAIL: try again), and of work that was
-interrupted."""
+"""Exit codes of work that cannot continue, of work whose time limit is over (EX_TEMPFAIL: try again), and of
+work that was interrupted."""
 
 
 class UsageError(ValueError):

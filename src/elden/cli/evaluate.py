@@ -43,9 +43,9 @@ _TILE, _FPS = 40, 2.0
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Play episodes with the agents of a training, finished or stopped; leaves tables, a film and learning curves.
+    """Play episodes with the agents of a training run, finished or stopped; leaves tables, a film and learning curves.
 
-    All agents play the same layouts, with the newest state that the training has kept.
+    All agents play the same initial states, with the newest state that the training has kept.
     """
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help_behavior_hint="(required)")] = (
@@ -57,7 +57,7 @@ class Evaluate:
     greedy: bool = False
     """Let agents take their most likely action. Otherwise they draw by their probabilities, as they do in training."""
     seed: int = 0
-    """Decides the layouts and all chance; apart from what a training with this seed has seen."""
+    """Decides the initial states and all randomness; apart from what a training run with this seed has seen."""
     automatic_threshold: bool = False
     """Read the models' graphs at a threshold set from what the last steps of the training changed, not at the
     training's own."""
@@ -188,7 +188,10 @@ def _write_curves(file: Path, training: Training) -> bool:
     success = "episode/success_solvable" if solvable else "episode/success"
     curves = [
         Curve(
-            "Success over solvable layouts" if solvable else "Success", "share of episodes", values(success), share=True
+            "Success over solvable initial states" if solvable else "Success",
+            "share of episodes",
+            values(success),
+            share=True,
         ),
         Curve("Stages reached", "mean share of stages", values("episode/normalized_stage"), share=True),
         Curve(f"Bonus ({training.config.bonus_name})", "mean over steps, unscaled", values("bonus/mean")),
@@ -213,7 +216,7 @@ def rate_table(outcomes: Outcomes, seeds: Sequence[int], stage_names: tuple[str,
         columns.append(outcomes.rates(stage_names))
     rows = {
         "success": "success_rate",
-        "success over solvable layouts": "success_rate_solvable",
+        "success over solvable initial states": "success_rate_solvable",
         "layouts that are solvable": "solvable_rate",
         "stages reached": "normalized_stage",
     }
@@ -328,7 +331,7 @@ def _advice(models: Models, training: Training) -> str:
     if not models.automatic and not training.config.bonus.automatic_threshold:
         tries.append("elden evaluate with --automatic-threshold")
     if models.detector != Intervention.name:
-        tries.append(f"a training with --bonus.detector {Intervention.name}")
+        tries.append(f"a training run with --bonus.detector {Intervention.name}")
     return f"Try {' or '.join(tries or ['a longer training of the models'])}."
 
 

@@ -38,13 +38,13 @@ class Film:
     """Play scripted episodes of a world, and leave a film and a summary of them."""
 
     world: Annotated[World, tyro.conf.arg(name="", constructor_factory=_solvable_world_choice)] = _DEFAULT
-    """Which world. Only solvable layouts are drawn here, unless --no-solvable-only is given."""
+    """Which world. Only solvable initial states are drawn here, unless --no-solvable-only is given."""
     episodes: int = 5
     """How many episodes are played."""
     epsilon: float = 0.1
     """How often the scripted action is replaced by a random one."""
     seed: int = 0
-    """Decides the layouts and all chance."""
+    """Decides the initial states and all randomness."""
     out: Annotated[Path | None, shown_as("PATH", "runs/film/WORLD, or runs/film/WORLD-physics")] = None
     """Folder for the film and the summary; earlier ones there are written over."""
     tile: int = 40

@@ -36,7 +36,7 @@ class Game:
 
     Attributes:
         world: The world.
-        seed: Decides all layouts and all chance.
+        seed: Decides all initial states and all randomness.
         episode: Number of the episode, from 1.
         history: The moments of this episode, the present one last.
         show_graph: Whether the whole graph is shown.
@@ -90,7 +90,7 @@ def _episode(game: Game) -> Game:
 
 
 def _act(game: Game, action: int) -> Game:
-    """One step. Its chance depends on when it is taken, so that a step undone and taken again is the same."""
+    """One step. Its randomness depends on when it is taken, so that a step undone and taken again is the same."""
     luck = jax.random.fold_in(jax.random.key(game.seed), 2 * game.episode + 1)
     key = jax.random.fold_in(luck, len(game.history))
     state, transition = steps.step(game.world, key, game.now.state, action)

@@ -105,7 +105,7 @@ def film_frames(world: World, episode: Episode, tile: int, fps: float) -> list[U
 
 
 def report(console: Console, training: Training, config: EvaluationConfig, agents: int, command_line: str) -> None:
-    """Try the agents of a training with physics; results and a film go into the run folder."""
+    """Try the agents of a training run with physics; results and a film go into the run folder."""
     folder = training.folder
     film = folder.media / FILM
     with refusals(folder.path), closing(kitchen_with_physics(training.world, "rgb_array")) as env:
@@ -132,7 +132,7 @@ def _example(found: list[list[EpisodeOutcome]]) -> tuple[int, int]:
 
 
 def _write_film(file: Path, env: KitchenRobosuiteEnv, policy: Policy, config: EvaluationConfig, number: int) -> None:
-    """Play an episode once more, and film it: it goes as it went, for chance comes from its number alone."""
+    """Play an episode once more, and film it: it goes as it went, for its randomness comes from its number alone."""
     recorder = Recorder(env)
     play_episode(env, policy, config.seed, number, recorder, longer=AFTER_SUCCESS)
     write_gif(file, film_frames(env.world, recorder.episode.filmed(), _TILE, _FPS), _FPS)

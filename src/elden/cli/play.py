@@ -26,7 +26,7 @@ class Play:
     world: Annotated[World, tyro.conf.arg(name="", constructor_factory=world_choice)]
     """Which world."""
     seed: int = 0
-    """Decides the layouts and all chance."""
+    """Decides the initial states and all randomness."""
     keys: Annotated[str | None, tyro.conf.arg(metavar="KEYS")] = None
     """Play these keys instead of the keyboard's, print every frame and leave. Arrows are written < > ^ v."""
 

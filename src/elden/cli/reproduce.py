@@ -1,4 +1,4 @@
-"""`elden reproduce`: the paper's tables, made anew and printed beside the paper's numbers."""
+"""`elden reproduce`: the paper's tables, made again and printed beside the paper's numbers."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from elden.worlds.registry import WORLDS, make
 
 @dataclass(frozen=True)
 class Reproduce(StudyOptions):
-    """Make a table of the paper anew (table1, table2), and print it beside the paper's numbers."""
+    """Make a table of the paper again (table1, table2), and print it beside the paper's numbers."""
 
     table: Annotated[
         str, tyro.conf.Positional, tyro.conf.arg(metavar=f"{{{','.join(TABLES)}}}", help_behavior_hint="(required)")

@@ -30,7 +30,7 @@ def stopping(console: Console, instead: str | None = None) -> Iterator[None]:
 
     Args:
         console: Where to say it.
-        instead: Another command that goes on as well.
+        instead: Another command that continues as well.
     """
     on = "the same command" if instead is None else f"the same command, or `{instead}`,"
     before = signal.getsignal(signal.SIGTERM)
@@ -40,10 +40,10 @@ def stopping(console: Console, instead: str | None = None) -> Iterator[None]:
     try:
         yield
     except OutOfTimeError as stop:
-        console.print(f"{stop}; what was done is kept, and {on} goes on from there", markup=False)
+        console.print(f"{stop}; what was done is kept, and {on} continues from there", markup=False)
         raise SystemExit(STOPPED) from None
     except KeyboardInterrupt:
-        console.print(f"interrupted; {on} goes on from what was kept", markup=False)
+        console.print(f"interrupted; {on} continues from what was kept", markup=False)
         raise SystemExit(INTERRUPTED) from None
     finally:
         if main_thread:

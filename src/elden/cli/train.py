@@ -64,7 +64,7 @@ _PLUS = training_preset("plus", "")
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """Options of a training that do not change its results."""
+    """Options of a training run that do not change its results."""
 
     time_limit_s: Annotated[float | None, shown_as("SECONDS", "none")] = None
     """Stop after so many seconds and keep the state, with exit code 75; the same command, or `elden resume`, then goes
@@ -120,7 +120,7 @@ class Train(TrainOptions, PresetOptions):
     config: Annotated[TrainingConfig, tyro.conf.arg(name="")] = _PLUS
     """The settings."""
     out: Annotated[Path | None, shown_as("PATH", "runs/train/WORLD-BONUS-PRESET")] = None
-    """Run folder. A training that was stopped there goes on."""
+    """Run folder. A training run that was stopped there continues."""
 
     def __post_init__(self) -> None:
         """Refuse settings that would be ignored."""
@@ -194,7 +194,7 @@ class Train(TrainOptions, PresetOptions):
 
 @dataclass(frozen=True)
 class Resume(TrainOptions):
-    """Go on with a training that was stopped or killed, from its run folder; or for longer with a finished one."""
+    """Go on with a training run that was stopped or killed, from its run folder; or for longer with a finished one."""
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help_behavior_hint="(required)")] = (
         Path()
@@ -229,8 +229,8 @@ def train(training: Training, folder: Path) -> None:
             )
         if training.begins_episodes_anew:
             console.print(
-                f"{training.world.name} cannot be put back to where it was: episodes begin anew, and numbers will not"
-                " be those of a training that was never stopped"
+                f"{training.world.name} cannot be put back to where it was: new episodes begin, and numbers will not"
+                " be those of a training run that was never stopped"
             )
         try:
             with refusals(folder), stopping(console, f"elden resume {folder}"), _view(console, training):
@@ -246,7 +246,7 @@ def _results(training: Training) -> Table:
     """How each agent did at the end."""
     summary = training.folder.read_summary()
     table = Table(title="last tenth of the training", box=SIMPLE_HEAD)
-    for name in ("seed", "success", "of solvable layouts", "stages reached", "first success at step"):
+    for name in ("seed", "success", "of solvable initial states", "stages reached", "first success at step"):
         table.add_column(name, justify="right")
     for seed in summary["seeds"]:
         numbers = (seed["success_rate"], seed["success_rate_solvable"], seed["normalized_stage"])
@@ -266,7 +266,7 @@ def _view(console: Console, training: Training) -> Iterator[None]:
 
 
 class _Pace:
-    """How fast a training goes, since the end of its first chunk in this sitting."""
+    """How fast a training run goes, since the end of its first chunk in this sitting."""
 
     def __init__(self, training: Training) -> None:
         self.loop, self.seeds, self.chunk = training.config.loop, training.config.seeds, training.chunk

@@ -101,7 +101,7 @@ def _tree_sum(parts: list[Float[Array, "..."]]) -> Float[Array, "..."]:
 def _materialised(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """The same array, which the CPU compiler may not fuse into what reads it.
 
-    It would compute a sum of products anew wherever it is read: a pair's weight for each of the values that it
+    It would compute a sum of products again wherever it is read: a pair's weight for each of the values that it
     multiplies, a value for each of the three parts that are put on top of each other. A loop that never runs, on a
     condition that only the data can tell, stands in its way. GPUs need no such thing.
     """

@@ -1,4 +1,4 @@
-"""Many ensembles side by side in one program, seeds and values of λ being a leading axis; training can stop and go on.
+"""Many ensembles side by side in one program, seeds and values of λ being a leading axis; training can be resumed.
 
 A group of runs is trained in stages. Runs that differ only in λ are the same until λ starts to rise, so up to there one
 run stands for all of them; then those with and those without λ part, and only those with λ pay for derivatives. Every
@@ -30,7 +30,7 @@ Progress: TypeAlias = Callable[[int, int, dict[str, list[float]]], None]
 """Called with the model updates done and to be done, and the last metrics of each run."""
 
 Restored: TypeAlias = Callable[[str, int], None]
-"""Called with the stage and the update from which it goes on."""
+"""Called with the stage and the update from which it continues."""
 
 Log: TypeAlias = Callable[[str, int, dict[str, list[float]]], None]
 """Called with the stage, the update and the metrics of each of its runs."""
@@ -52,7 +52,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Speed:
-    """Time of a training, compilation apart."""
+    """Time of a training run, compilation apart."""
 
     compile_s: float
     train_s: float
@@ -188,7 +188,7 @@ class Training:
 
         Raises:
             OutOfTimeError: The deadline has passed; the state is kept.
-            ValueError: The folder holds states of another training.
+            ValueError: The folder holds states of another training run.
         """
         state, clocks = self._train()
         return Trained(state.model, (_sum(clocks),) * len(self.runs), np.asarray(state.skipped))

@@ -102,4 +102,4 @@ class Scheduled(Protocol):
     """A detector whose variant has schedules of its own."""
 
     def fitted(self, train: TrainConfig, updates: int) -> Detector:
-        """The same with its schedules fitted to a training of so many updates."""
+        """The same with its schedules fitted to a training run of so many updates."""

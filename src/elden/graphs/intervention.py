@@ -39,7 +39,7 @@ class Intervention:
     chance (a landing place drawn at random) hides nothing. The mean over values, rather than the largest change, tells
     a cause from a mere possibility: when something happens, most other values would have prevented it; when nothing
     does, only few would have brought it about. `moved_j` is 1 where any variable of the child's entity changed: what
-    stays as it was needs no cause but itself, so there the child's own edge scores 1 and all others 0.
+    stays as it was needs no cause but itself, so there the child's self-edge scores 1 and all others 0.
 
     A continuous variable's predictions are compared as normal distributions whose deviation is a sixteenth of a typical
     change of it, so that predictions a quarter of such a change apart differ by 0.95.

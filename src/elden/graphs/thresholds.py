@@ -4,7 +4,7 @@ The paper leaves its threshold to the user. Two rules choose one without a singl
 
 - `change_threshold` uses what every transition shows: which entities changed. What stays as it was has itself as its
   only cause, and what changes usually has another one. The best threshold is therefore the one at which "has some other
-  parent" agrees best (by F1) with "changed"; where own edges count, those of what did not change must be there too.
+  parent" agrees best (by F1) with "changed"; where self-edges count, those of what did not change must be there too.
   Some entities change without another cause: a battery or a clock in every step, a noisy value at random. Their changes
   do not go with their scores. So the changes of each destination count by how well its scores tell its changes from its
   other steps, beyond chance: by the square of the highest Cohen's kappa (Cohen 1960) that any threshold gives it alone.
@@ -83,7 +83,7 @@ def change_threshold(
         scores: Scores of all edges.
         changed: Whether the entity of each destination changed in the step.
         mask: The edges between different nodes; destinations without any are left out.
-        own: Whether the own edges of destinations that did not change are asked for as well.
+        own: Whether the self-edges of destinations that did not change are asked for as well.
     """
     _check(scores)
     if not mask.any():

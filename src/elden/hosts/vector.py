@@ -96,7 +96,7 @@ class Hosts:
         self.close()
 
     def reset(self, seeds: Sequence[int]) -> Num[np.ndarray, "env width"]:
-        """Begin episodes, each environment's chances coming from its own seed from now on."""
+        """Begin episodes, each environment's randomness coming from its own seed from now on."""
         with self._named("in reset"):
             obs, info = self.vector.reset(seed=list(map(int, seeds)))
             self._forget(np.ones(self.number, np.bool_))

@@ -47,7 +47,7 @@ class RunFolder:
         """Open the folder of a run, which is made where it does not exist.
 
         Args:
-            path: The folder. It may hold an earlier, even unfinished, run with the same settings, which then goes on.
+            path: The folder. It may hold an earlier, even unfinished, run with the same settings, which then continues.
             config: Everything that decides the results.
             advice: What else to say of another folder, where this one is refused.
 

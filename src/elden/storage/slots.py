@@ -35,7 +35,7 @@ class Kept(Generic[_Tree]):
 
 
 class Slots:
-    """The states of one training."""
+    """The states of one training run."""
 
     def __init__(self, folder: Path, identity: Mapping[str, object], keep: int = 2) -> None:
         """Look into a folder, which need not exist.
@@ -70,7 +70,7 @@ class Slots:
             like: A tree of the same structure, shapes and types.
 
         Raises:
-            ValueError: A state is of another training.
+            ValueError: A state is of another training run.
         """
         for slot in sorted(self.folder.glob("[0-9]*"), reverse=True):
             try:

@@ -1,6 +1,6 @@
 """A run's numbers in Weights & Biases, for those who ask for it: `pip install ".[wandb]"`.
 
-One run there for each run folder, which keeps its project and id in wandb.json; the run goes on when the training does.
+One run there for each run folder, which keeps its project and id in wandb.json; it continues when the training does.
 """
 
 import importlib
@@ -40,14 +40,14 @@ def kept_project(folder: Path) -> str | None:
         kept = json.loads(file.read_bytes())
         return str(kept["project"])
     except (ValueError, KeyError, TypeError):
-        raise RunFolderError(f"{file} cannot be read; remove it to go on without W&B") from None
+        raise RunFolderError(f"{file} cannot be read; remove it to continue without W&B") from None
 
 
 class WandbRun:
     """The run of one folder, as a `Writer`. Numbers of steps that are taken again are the same, so none is removed."""
 
     def __init__(self, folder: RunFolder, project: str) -> None:
-        """Begin a run, or go on with that of the folder.
+        """Begin a run, or continue that of the folder.
 
         Args:
             folder: The run folder.

@@ -3,7 +3,7 @@
 A ground-truth edge src -> dst says: in this transition, some other value of src, everything else equal, would have led
 to another next value of dst. So take transitions, set each variable in turn to each of its other values (a continuous
 one to what it is in other transitions, to some values of its range, and a little beside its own; the action to each
-other action), step again with the same chance, and see what changes.
+other action), step again with the same random numbers, and see what changes.
 
 *Claims.* For every edge that the graph claims: did some intervention change the child? If not, it is unconfirmed. Any
 value in the variable's range counts, also one that puts things where they could not be (a carried item shows (0, 0)
@@ -188,7 +188,7 @@ def interventions(world: World, samples: Sampled) -> Interventions:
 def changes(
     world: World, keys: Key[Array, " chance"], tried: Interventions, state: WorldState, action: Int[Array, ""]
 ) -> Changes:
-    """Intervene on every source of one transition, for several draws of chance."""
+    """Intervene on every source of one transition, for several random draws."""
     factors = world.factors
     n = factors.num_variables
     owner = np.repeat(np.arange(n), np.diff([*factors.offsets, factors.width]))
@@ -240,7 +240,7 @@ def audit(world: World, samples: Sampled, key: Key[Array, ""], draws: int = 4, b
     @jax.jit
     def check(states: WorldState, actions: Int[Array, " env"]) -> tuple[Changes, Array]:
         found = jax.vmap(lambda state, action: changes(world, keys, tried, state, action))(states, actions)
-        # The graph of the same transition: all draws of chance together.
+        # The graph of the same transition: all random draws together.
         graphs = jax.vmap(
             lambda state, action: jnp.any(jax.vmap(lambda k: world.step(k, state, action)[1].graph)(keys), axis=0)
         )(states, actions)

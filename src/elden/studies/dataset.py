@@ -1,7 +1,7 @@
 """Transitions of whole episodes, played by a world's scripted policy with random actions mixed in.
 
 Episodes are played in chunks. Chunk c depends on `fold_in(key(seed), c)` and on nothing else, so an interrupted
-collection goes on at the first chunk that is missing, and ends with the same bits as one that never stopped.
+collection continues at the first chunk that is missing, and ends with the same bits as one that never stopped.
 """
 
 import logging
@@ -69,7 +69,7 @@ class CollectConfig:
     held_out: float = 0.1
     """Share of the episodes that are kept apart for measuring, with their true graphs."""
     seed: int = 0
-    """Decides the layouts and all chance."""
+    """Decides the initial states and all randomness."""
     chunk_episodes: int = 256
     """Episodes that are played side by side. Another number gives other data."""
 
@@ -175,7 +175,7 @@ def collect(
     Raises:
         OtherCollectionError: The folder holds other data.
         DamagedDataError: The folder holds a finished collection that is damaged. (A damaged chunk of an unfinished
-            one is logged and collected anew.)
+            one is logged and collected again.)
         ValueError: One part would be empty, or the folder holds files that do not belong there.
     """
     _check_parts(world, config)
@@ -203,7 +203,7 @@ def load_dataset(folder: Path) -> Dataset:
         DamagedDataError: It is not there, not finished, damaged, or something else.
     """
     if not (folder / CARD).exists() and (folder / _CHUNKS).is_dir():
-        raise DamagedDataError(f"the collection in {folder} is not finished; run the same command again to go on")
+        raise DamagedDataError(f"the collection in {folder} is not finished; run the same command again to continue")
     arrays, card = read_arrays(folder)
     try:
         return _dataset(arrays, card)
@@ -275,7 +275,7 @@ def _check_chunks(folder: Path, plan: Mapping[str, object]) -> None:
         try:
             found = read_card(card.parent)
         except DamagedDataError:
-            continue  # It is collected anew when its turn comes.
+            continue  # It is collected again when its turn comes.
         _check_plan(folder.parent, found, plan)
 
 
@@ -299,7 +299,7 @@ def _chunk(world: World, config: CollectConfig, folder: Path | None, plan: Mappi
         try:
             return _read_chunk(folder, index)
         except DamagedDataError as error:
-            _log.warning("a damaged chunk is collected anew: %s", error)
+            _log.warning("a damaged chunk is collected again: %s", error)
     shutil.rmtree(folder, ignore_errors=True)
     chunk = _play_chunk(world, config, index)
     write_arrays(folder, chunk, {**plan, "chunk": index})

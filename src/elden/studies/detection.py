@@ -119,7 +119,7 @@ def detect(
         figures: Whether figures are drawn into the folder.
 
     Raises:
-        OutOfTimeError: The deadline has passed; call again to go on.
+        OutOfTimeError: The deadline has passed; call again to continue.
         StudyError: Data of another world, a folder of another run, too few held-out episodes.
     """
     began = time.perf_counter()
@@ -188,7 +188,7 @@ def _check_world(world: World, dataset: Dataset) -> None:
     }
     for name, (theirs, ours) in meanings.items():
         if theirs != ours:
-            raise StudyError(f"the data have other {name} than {world.name} has now; collect them anew")
+            raise StudyError(f"the data have other {name} than {world.name} has now; collect them again")
 
 
 def _description(world: World, config: DetectConfig, rows: Sequence[Row]) -> dict[str, object]:

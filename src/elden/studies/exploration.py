@@ -50,7 +50,7 @@ COMPARED = ("elden", "disagreement", "curiosity", "cai", "none")
 """The bonuses that the paper compares."""
 
 SOLVED = 0.95
-"""Success over solvable layouts from which on an agent has solved a world."""
+"""Success over solvable initial states from which on an agent has solved a world."""
 
 _FROM_SUMMARY = ("steps_per_s", "compile_s", "wall_s", "command", "code", "device", "date")
 _MEASURED = ("success_solvable", "steps_to_solve", "stages", "env_steps", "finished")
@@ -149,9 +149,9 @@ class Agents:
         world: Title of the world with its options.
         contender: Name of the contender.
         config: All settings of the training.
-        summary: The training's own summary; empty where it has not come to its end.
+        summary: The training's own summary; empty where it has not finished.
         steps: Steps that each agent had taken at the end of each rollout.
-        success: Success over solvable layouts in each rollout; NaN where no such episode ended.
+        success: Success over solvable initial states in each rollout; NaN where no such episode ended.
         stages: Share of stages reached.
         by_stage: How often each stage was reached in the last tenth of the training.
         went_on: The steps that were taken in truth, where only a part of them is looked at.
@@ -173,7 +173,7 @@ class Agents:
 
     @classmethod
     def read(cls, folder: Path, contender: str, title: str | None = None) -> "Agents":
-        """From the folder of a training that has begun; without a title the world is called by its name."""
+        """From the folder of a training run that has begun; without a title the world is called by its name."""
         training = Training.open(folder)
         lines = list(training.folder.metrics())
         steps = np.array([line["step"] for line in lines])
@@ -258,7 +258,7 @@ class Agents:
 
     @property
     def final(self) -> Float[np.ndarray, " agent"]:
-        """Success over solvable layouts in the last tenth of the steps."""
+        """Success over solvable initial states in the last tenth of the steps."""
         late = self.success[self.steps > 0.9 * self.steps[-1]]
         ended = np.isfinite(late).any(0)
         return np.where(ended, np.nanmean(np.where(ended, late, 0.0), axis=0), 0.0)
@@ -310,10 +310,10 @@ def compare(
     Args:
         worlds: The worlds with their options, as `WorldEntry.parse` reads them.
         contenders: What to compare.
-        out: Folder for all of it; each training has its own in it. What is finished there is not done again.
+        out: Folder for all of it; each training run has its own in it. What is finished there is not done again.
         options: Words of `elden train` that all of them have.
         at_once: How many are trained at the same time.
-        deadline: When to stop; the same call goes on.
+        deadline: When to stop; the same call continues.
         look: Called again and again with the names of those that are trained.
         command: Command line for the records.
 
@@ -397,14 +397,14 @@ def report(agents: Sequence[Agents], out: Path, command: str | None = None, note
 def curves(agents: Sequence[Agents]) -> "matplotlib.figure.Figure":
     """Learning curves of all of them, a panel for each world."""
     lines = [Line(each.world, each.contender, each.steps, running_mean(each.success)) for each in agents]
-    return bonus_curves(lines, "Success over solvable layouts")
+    return bonus_curves(lines, "Success over solvable initial states")
 
 
 def _words_below(agents: Sequence[Agents], made: str, note: str | None) -> str:
     """What a reader of the tables must know: what the columns mean, and where the numbers are from."""
     words = (
-        f"*Solved* counts agents whose success over solvable layouts was at least {SOLVED:.0%} in the last tenth of the"
-        " training; *steps to solve* is the median over all agents of the steps after which the mean of their success"
+        f"*Solved* counts agents whose success over solvable initial states was at least {SOLVED:.0%} in the last tenth"
+        " of the training; *steps to solve* is the median over all agents of the steps after which the mean of their success"
         " over four rollouts first was there, those that never were counted as the slowest; it is known"
         f" where half of the agents were.\n\n{made}"
     )
@@ -412,7 +412,7 @@ def _words_below(agents: Sequence[Agents], made: str, note: str | None) -> str:
     if devices:
         words = f"{words} Trained on {' and '.join(devices)}."
     if not all(each.whole for each in agents):
-        words = f"{words} What has not come to its end is shown as far as it has."
+        words = f"{words} What has not finished is shown as far as it has."
     for each in agents:
         if each.went_on is not None:
             words = f"{words} {each.contender} went on until step {each.went_on:,}, of which only stages.png is."

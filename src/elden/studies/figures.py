@@ -42,7 +42,7 @@ def draw_row(
         media: Folder for the figures.
         world: The world.
         level: The level of the scores.
-        result: What the row has come to.
+        result: The results of the row.
         held: The transitions that were measured.
         scores: Their scores.
         score_episode: From transitions to scores between entities.

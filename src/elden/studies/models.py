@@ -87,11 +87,11 @@ class ModelStore:
             saved = load_model(path)
             return StoredModel(saved.model, *_figures(saved.card, recipe.describe(run)))
         except DamagedDataError as error:
-            _log.warning("a damaged model is trained anew: %s", error)
+            _log.warning("a damaged model is trained again: %s", error)
             return None
 
     def parts(self, recipe: Recipe, runs: Sequence[Run]) -> Path:
-        """Where the states of a training of these runs are kept until it is done."""
+        """Where the states of a training run of these runs are kept until it is done."""
         names = "".join(self.path(recipe, run).name for run in runs)
         return self.folder / f"part-{hashlib.sha256(names.encode()).hexdigest()[:16]}"
 
@@ -103,7 +103,7 @@ class ModelStore:
         return folder
 
     def begun(self, recipe: Recipe, missing: Sequence[Run], group: Sequence[Run]) -> tuple[Run, ...]:
-        """The runs of a training that was stopped and has all missing runs in it; the missing ones if there is none.
+        """The runs of a stopped training that has all missing runs in it; the missing ones if there is none.
 
         Other studies may have finished some of its runs since; its states are still those of all of them.
 

@@ -33,7 +33,7 @@ TABLES: Mapping[str, Name] = {name: name for name in _TITLES}
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A table of the paper, made anew.
+    """A table of the paper, made again.
 
     Attributes:
         name: Which table.
@@ -97,7 +97,7 @@ def reproduce(
     command: str | None = None,
     figures: bool = True,
 ) -> Reproduction:
-    """Make a table of the paper anew.
+    """Make a table of the paper again.
 
     Args:
         name: Which table.
@@ -112,7 +112,7 @@ def reproduce(
         figures: Whether figures are drawn.
 
     Raises:
-        OutOfTimeError: The deadline has passed; call again to go on.
+        OutOfTimeError: The deadline has passed; call again to continue.
         ValueError: A world or a setting that does not exist, or a folder of another run.
     """
     if name not in TABLES:

@@ -1,4 +1,4 @@
-"""What a study of detectors has come to."""
+"""The results of a study of detectors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from elden.worlds.registry import world_card
 
 @dataclass(frozen=True)
 class RowResult:
-    """What one row of the table has come to.
+    """The results of one row of the table.
 
     Attributes:
         row: The detector, and how its models were trained.
@@ -81,7 +81,7 @@ class Detection:
     Attributes:
         world: The world.
         config: How detectors were trained and measured.
-        rows: What each of them has come to.
+        rows: The results of each of them.
         groups: The trained models.
         models: Where they are kept, as seen from the run folder; None where they are not.
         self_edges_alone: ROC-AUC and F1 over all edges, at every level, of a graph of self-edges and nothing else.

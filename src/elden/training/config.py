@@ -1,4 +1,4 @@
-"""Settings of a training: the agent, the bonus, and how the wheel turns."""
+"""Settings of a training run: the agent, the bonus, and how the wheel turns."""
 
 import math
 from dataclasses import dataclass, field
@@ -71,7 +71,7 @@ class LoopConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """A training: what the agent is paid for beside the task, how it learns, and how often it is repeated."""
+    """A training run: what the agent is paid for beside the task, how it learns, and how often it is repeated."""
 
     bonus_name: Annotated[str, tyro.conf.arg(name="bonus", metavar=f"{{{','.join(BONUSES)}}}")] = "elden"
     """What agents are paid for beside the task."""

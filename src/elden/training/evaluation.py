@@ -1,8 +1,8 @@
-"""How trained agents do: episodes played with what a training has kept, and what depended on what in them.
+"""How trained agents do: episodes played with what a training run has kept, and what depended on what in them.
 
-Each episode has a number, and its layout and all its chances come from that number and the evaluation's seed alone. So
-all agents play the same layouts, another number of episodes changes none of them, and agents of different trainings can
-be compared pair by pair.
+Each episode has a number, and its initial state and all its randomness come from that number and the evaluation's seed
+alone. So all agents play the same initial states, another number of episodes changes none of them, and agents of
+different training runs can be compared pair by pair.
 """
 
 import math
@@ -36,13 +36,13 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with what is done, and how many episodes have been and will be played."""
 
 _APART = 0x6576616C
-"""Folded into the seed, so that an evaluation's chances are never those of a training with the same seed."""
+"""Folded into the seed, so that an evaluation's randomness is never those of a training run with the same seed."""
 _MOST_STEPS = 50_000
 """Steps of all agents that are held in memory at a time."""
 
 
 def episode_keys(seed: int, number: int | Int[Array, ""]) -> Key[Array, "2"]:
-    """The keys of an episode: of its layout, and of all its chances."""
+    """The keys of an episode: of its initial state, and of all its randomness."""
     return jax.random.split(jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _APART), number))
 
 
@@ -55,7 +55,7 @@ class EvaluationConfig:
     greedy: bool = False
     """Whether agents do what they think most likely right, instead of drawing by their probabilities."""
     seed: int = 0
-    """Decides the layouts and all chance."""
+    """Decides the initial states and all randomness."""
     automatic_threshold: bool = False
     """Whether the models' graphs are read at a threshold set from what the last steps of the training changed, instead
     of the training's own."""
@@ -292,7 +292,7 @@ class Evaluation:
 
 
 def evaluate(training: Training, config: EvaluationConfig, progress: Progress | None = None) -> Evaluation:
-    """Play episodes with the newest whole state of a training, and see what depended on what in them.
+    """Play episodes with the newest whole state of a training run, and see what depended on what in them.
 
     Args:
         training: The training, finished or stopped.

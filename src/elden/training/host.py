@@ -37,7 +37,7 @@ class HostCollector:
         Args:
             loop: The training's loop.
             seeds: The agents' seeds.
-            start: The iteration that comes first. All chances of environments come from it and the seeds.
+            start: The iteration that comes first. All randomness of environments comes from it and the seeds.
             act: What agents do: of policy, keys, the step, observations, how much is over, and whether it is warm;
                 None takes what the loop's agents do.
 

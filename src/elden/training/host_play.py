@@ -64,7 +64,7 @@ def play_on_host(
 ) -> HostPlayed:
     """Play the episodes of these numbers with each agent.
 
-    An environment's chances come from a seed, so all agents begin an episode of one number alike.
+    An environment's randomness comes from a seed, so all agents begin an episode of one number alike.
 
     Args:
         hosts: As many environments as there are episodes of all agents.

@@ -1,4 +1,4 @@
-"""Named settings of trainings: the paper's, and ours."""
+"""Named settings of training runs: the paper's, and ours."""
 
 from dataclasses import replace
 from typing import Literal, TypeAlias

@@ -1,8 +1,8 @@
-"""A training on the host: compiled chunks of iterations, with logs, states on disk and time limits between them.
+"""A training run on the host: compiled chunks of iterations, with logs, states on disk and time limits between them.
 
-Everything that an iteration does depends on its number, the seed and the state before it. So a training that was
-stopped or killed, and then goes on from the last state that was kept, makes the same numbers as one that was never
-interrupted. Environments of others are the exception: where they are cannot be kept, so their episodes begin anew.
+Everything that an iteration does depends on its number, the seed and the state before it. So a training run that was
+stopped or killed, and then continues from the last state that was kept, makes the same numbers as one that was never
+interrupted. Environments of others are the exception: where they are cannot be kept, so new episodes begin.
 """
 
 import math
@@ -47,7 +47,7 @@ _MAY_BE_MISSING = ("episode/", "stage/", "graph/")
 
 
 class NotFiniteError(ArithmeticError):
-    """A number of a training is not finite; the message says which part's, and when."""
+    """A number of a training run is not finite; the message says which part's, and when."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,12 @@ class Training:
         progress: Progress | None = None,
         command: str | None = None,
     ) -> None:
-        """Begin a training, or open one that was stopped.
+        """Begin a training run, or open one that was stopped.
 
         Args:
             world: Where agents act.
             config: How they learn.
-            folder: The run folder. One that holds an unfinished training with the same settings goes on.
+            folder: The run folder. One that holds an unfinished training with the same settings continues.
             chunk: Iterations between two returns to the host.
             save_every_s: Time after which the state is kept.
             keep: How many states are kept.
@@ -120,14 +120,14 @@ class Training:
 
     @classmethod
     def open(cls, folder: Path, **options: Any) -> "Training":
-        """A training that was begun before, from its folder alone.
+        """A training run that was begun before, from its folder alone.
 
         Args:
             folder: The run folder.
             options: Those of `Training` that do not change its results.
 
         Raises:
-            RunFolderError: The folder holds no training.
+            RunFolderError: The folder holds no training run.
         """
         config = read_config(folder)
         if config.get("version", STATE_VERSION) != STATE_VERSION:
@@ -138,21 +138,21 @@ class Training:
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, RunFolderError):
                 raise
-            raise RunFolderError(f"{folder} holds no training that can go on: {error}") from None
+            raise RunFolderError(f"{folder} holds no training run that can continue: {error}") from None
 
     @classmethod
     def extend(cls, folder: Path, steps: int) -> None:
-        """Let a training, finished or not, have more steps.
+        """Let a training run, finished or not, have more steps.
 
-        What it comes to is as if it had had them from the start, but where the learning rate falls: there it goes on
-        with the rate that a training of the new length has at this point.
+        The result is as if it had had them from the start, but where the learning rate falls: there it continues
+        with the rate that a training run of the new length has at this point.
 
         Args:
             folder: The run folder.
             steps: Steps of each seed in all.
 
         Raises:
-            RunFolderError: The folder holds no training, or one that cannot have so many steps.
+            RunFolderError: The folder holds no training run, or one that cannot have so many steps.
         """
         training = cls.open(folder)
         config, known = training.config, training.config.loop.steps
@@ -164,7 +164,7 @@ class Training:
 
     @staticmethod
     def identity(world: World | HostWorld, config: TrainingConfig) -> dict[str, object]:
-        """Everything that decides what a training comes to, as its folder has it."""
+        """Everything that decides the results of a training run, as its folder has it."""
         return {"world": card_of_world(world), "training": config, "version": STATE_VERSION}
 
     @property
@@ -174,12 +174,12 @@ class Training:
 
     @property
     def begins_episodes_anew(self) -> bool:
-        """Whether a state is kept from which the training can go on only with new episodes."""
+        """Whether a state is kept from which the training can continue only with new episodes."""
         return isinstance(self.world, HostWorld) and any(self.folder.checkpoints.glob("[0-9]*"))
 
     @property
     def keys(self) -> Key[Array, " seed"]:
-        """A random key for each agent, which all of its chances come from."""
+        """A random key for each agent, which all of its randomness comes from."""
         return jax.vmap(jax.random.key)(jnp.array(self.config.all_seeds, jnp.uint32))
 
     def run(self) -> LoopState[Any]:
@@ -338,7 +338,7 @@ def card_of_world(world: World | HostWorld) -> dict[str, object]:
 
 
 def world_of_card(card: Mapping[str, Any]) -> World | HostWorld:
-    """The world that a training is in.
+    """The world that a training run is in.
 
     Raises:
         ValueError: It cannot be made.

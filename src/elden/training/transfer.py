@@ -1,4 +1,4 @@
-"""Trained agents in another environment with the same face, without further training.
+"""Trained agents in another environment with the same spaces, without further training.
 
 An agent that learnt in a world can be tried wherever observations, actions and `info` are the same: the kitchen's in
 robosuite. Episodes have the layouts, and actions the draws, of `elden.training.evaluation`, so that the two can be
@@ -22,7 +22,7 @@ from elden.training.run import Training
 from elden.worlds.gym import WorldEnv
 
 Policy: TypeAlias = Callable[[Num[np.ndarray, " width"], int, Key[Array, ""]], int]
-"""The action for a flat observation, the number of steps taken, and a key for chance."""
+"""The action for a flat observation, the number of steps taken, and a random key."""
 Watch: TypeAlias = Callable[[], None]
 """Called at the start of an episode and after each step."""
 
@@ -54,7 +54,7 @@ def play_episode(
     Args:
         env: The environment.
         policy: What to do.
-        seed: Decides, with the number, the layout and all chance.
+        seed: Decides, with the number, the initial state and all randomness.
         number: Number of the episode.
         watch: Called at the start and after each step.
         longer: Steps that are played after success.
@@ -91,7 +91,7 @@ def evaluate_policy(
         env: The environment.
         policy: What to do.
         episodes: How many episodes are played.
-        seed: Decides layouts and chance.
+        seed: Decides initial states and randomness.
         progress: Called with the number of episodes that have been played.
     """
     played = []

@@ -25,7 +25,7 @@ _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 3
 
 @dataclass(frozen=True)
 class Line:
-    """How the agents of one contender did over a training."""
+    """How the agents of one contender did over a training run."""
 
     world: str
     contender: str

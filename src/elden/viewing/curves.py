@@ -20,7 +20,7 @@ _MOST_NAMES = 8
 
 @dataclass(frozen=True)
 class Curve:
-    """One number over a training."""
+    """One number over a training run."""
 
     title: str
     """What it is."""

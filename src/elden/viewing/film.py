@@ -180,7 +180,7 @@ class _Panel:
             columnspacing=1.4,
         )
         reads = "arrow: cause → effect" if self.as_nodes else "a row depends on a column"
-        words = f"{reads}; what each owes to its own past is left out"
+        words = f"{reads}; its self-edge is left out"
         figure.text(0.03, 11 / self.height, words, size=style.SMALL_PT, color=style.GREY, va="center")
 
 

@@ -251,13 +251,13 @@ class World(abc.ABC):
     def reset(self, key: Key[Array, ""], *, solvable: bool | None = None) -> WorldState:
         """Start an episode in a layout drawn by the world's placement rules.
 
-        A draw that leaves no room for some entity, or that is unsolvable where only solvable layouts are wanted, is
-        thrown away whole and drawn anew, for as long as it takes: the result is never a failed draw. Options under
+        A draw that leaves no room for some entity, or that is unsolvable where only solvable ones are wanted, is thrown
+        away whole and drawn again, for as long as it takes: the result is never a failed draw. Options under
         which good draws are impossible or hopelessly rare are refused when the world is made.
 
         Args:
             key: Random key.
-            solvable: Draw only solvable layouts; None leaves it to the option `solvable_only`.
+            solvable: Draw only solvable initial states; None leaves it to the option `solvable_only`.
         """
         only_solvable = self.solvable_only if solvable is None else solvable
 
@@ -284,12 +284,12 @@ class World(abc.ABC):
         return WorldState(values, jnp.int32(0), latched, stages | latched)
 
     def step(self, key: Key[Array, ""], state: WorldState, action: Int[Array, ""]) -> tuple[WorldState, Transition]:
-        """One step of one episode. The state goes on past the end of the episode: see `step_many`.
+        """One step of one episode. The state continues past the end of the episode: see `step_many`.
 
         Args:
-            key: Random key; only worlds (and goTo rules) with chance in them use it.
+            key: Random key; only worlds (and goTo rules) with randomness in them use it.
             state: The state before.
-            action: Index of the action. Not checked: it is a traced value; the Gymnasium face checks.
+            action: Index of the action. Not checked: it is a traced value; the Gymnasium environment checks.
 
         Returns:
             The state after, and the transition with reward, ends, stages and true local graph.
@@ -300,7 +300,7 @@ class World(abc.ABC):
     def conclude(
         self, state: WorldState, action: Int[Array, ""], after: View, fired: Fired
     ) -> tuple[WorldState, Transition]:
-        """What a step comes to, given what it has led to and which events happened on the way.
+        """The outcome of a step, given what it has led to and which events happened on the way.
 
         `step` ends here. A simulation with other physics can end its own steps here too, and is then judged by the
         same stages, rewards, ends and rules of the graph.
@@ -332,7 +332,7 @@ class World(abc.ABC):
     def step_many(
         self, key: Key[Array, ""], states: WorldState, actions: Int[Array, " env"]
     ) -> tuple[WorldState, Transition]:
-        """One step of many episodes; those that end start anew. See `step_each`."""
+        """One step of many episodes; those that end start again. See `step_each`."""
         step_key, reset_key = jax.random.split(key)
         num_envs = actions.shape[0]
         step_keys, reset_keys = jax.random.split(step_key, num_envs), jax.random.split(reset_key, num_envs)
@@ -345,7 +345,7 @@ class World(abc.ABC):
         states: WorldState,
         actions: Int[Array, " env"],
     ) -> tuple[WorldState, Transition]:
-        """One step of many episodes, each with its own keys; those that end start anew.
+        """One step of many episodes, each with its own keys; those that end start again.
 
         The transition is the true one (its `next_obs` is the last observation of an episode that ended); the state
         that comes back is then the first of the next episode. Layouts are drawn only in steps in which some episode

@@ -103,7 +103,7 @@ class Chain(World):
     *Actions.* goto_<entity> for every entity but the agent, then touch. goTo always arrives. Touch raises the link
     that the agent is at by one level if the link before it is on (link0: always) and it is not at the top. Touching
     an *inert* or a *noisy* entity does nothing: the value of an inert one never changes, that of a noisy one is drawn
-    anew at every step, uniformly, whatever one does. Touching an *intricate* one makes all its variables jump to the
+    again at every step, uniformly, whatever one does. Touching an *intricate* one makes all its variables jump to the
     next state of one cycle through all their joint states. The cycle is fixed, each entity has its own, every jump
     changes every variable, and apart from that the cycle is random: that it reacts is seen at once, how is a table to
     be learnt by heart (`jump_table`).

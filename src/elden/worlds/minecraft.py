@@ -394,7 +394,7 @@ class Minecraft(World):
         return Cell(jnp.stack(xs), jnp.stack(ys))
 
     def _accessible(self, view: View) -> Bool[Array, " thing"]:
-        """Which things the agent can come to face now."""
+        """Which things the agent can reach now."""
         free = self.free_board(view)
         reach = grid.reachable(self.cell(view, "agent"), free, self.size) if self._on_foot else free
         return minecraft_plan.beside(self._cells(view), reach, self.size)
@@ -451,7 +451,7 @@ class Minecraft(World):
         return jnp.where(have[part], craft, get[part])
 
     def _get(self, view: View, kind: str, accessible: Bool[Array, " thing"]) -> Scalar:
-        """Get a thing of this kind; if none can be come to, any grass or wood: that may open the way."""
+        """Get a thing of this kind; if none can be reached, any grass or wood: that may open the way."""
         code, found = self._pick_of(view, (kind,), accessible)
         soft, _ = self._pick_of(view, ("grass", "wood"), accessible)
         return jnp.where(found, code, soft)

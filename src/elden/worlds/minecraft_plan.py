@@ -58,7 +58,7 @@ class _View(NamedTuple):
     """What there is with a set of things gone and all grass and wood collected.
 
     Attributes:
-        accessible: Which of the remaining things the agent can come to face.
+        accessible: Which of the remaining things the agent can reach.
         wood: How many woods have been collected on the way.
         grass: How many grasses.
     """
@@ -79,7 +79,7 @@ def beside(cells: Cell, reach: Board, size: int) -> Bool[Array, " thing"]:
 
 
 def _accessible(land: Land, present: Bool[Array, " thing"]) -> Bool[Array, " thing"]:
-    """Which of the things that are still there the agent can come to face."""
+    """Which of the things that are still there the agent can reach."""
     boards = jax.vmap(lambda cell: grid.cell_board(cell, land.size))(land.cells)
     taken = jnp.where(present[:, None, None], boards, jnp.uint32(0))
     free = grid.interior_board(land.size) & ~jax.lax.reduce(taken, jnp.uint32(0), jax.lax.bitwise_or, (0,))
@@ -88,7 +88,7 @@ def _accessible(land: Land, present: Bool[Array, " thing"]) -> Bool[Array, " thi
 
 
 def _look(land: Land, present: Bool[Array, " thing"]) -> _View:
-    """Collect grass and wood until no more can be come to; then look around."""
+    """Collect grass and wood until no more can be reached; then look around."""
     soft = jnp.asarray(land.of_kind("grass", "wood"))
 
     def left(here: Bool[Array, " thing"]) -> Flag:

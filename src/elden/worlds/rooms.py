@@ -360,7 +360,7 @@ class RoomWorld(World):
         return after
 
     def _reachable_sides(self, view: View, name: str) -> Flag:
-        """Whether the agent can come to face the furniture or the item, by the rules of movement in force."""
+        """Whether the agent can reach the furniture or the item, by the rules of movement in force."""
         slots = self.sides_of(view, self.rect(view, name))
         if self.skilled and self.goto != "path":
             return (grid.count_open(slots) > 0) | self.faces(view, name)
@@ -368,7 +368,7 @@ class RoomWorld(World):
         return grid.meets(reach, grid.slots_board(slots, self.size)) | self.faces(view, name)
 
     def _obtainable(self, view: View) -> dict[str, Flag]:
-        """Which items the agent can come to carry; taking one may clear the way to another."""
+        """Which items the agent can get to carry; taking one may clear the way to another."""
         have = {item: self.carried(view, item) for item in self.items}
         for _ in self.items:
             rest = self._without(view, have)

@@ -154,7 +154,7 @@ def _apart_mm(one: _Glance, other: _Glance) -> Float[np.ndarray, " thing"]:
 
 
 def summary(parts: Sequence[Comparison]) -> dict[str, Any]:
-    """What many episodes have come to."""
+    """The sums over many episodes."""
     flags = np.concatenate([part.flags for part in parts])
     stages = np.concatenate([part.stages for part in parts])
     graph = np.concatenate([part.graph for part in parts])

@@ -114,10 +114,10 @@ class KitchenRobosuiteEnv(WorldEnv):
     world: Kitchen
 
     def __init__(self, render_mode: str | None = None, **options: Option) -> None:
-        """Make the environment; options are those of the twin, but for chance, which is the simulation's own."""
+        """Make the environment; options are those of the twin, but for randomness, which is the simulation's own."""
         for name in ("skill_noise", "skill_failure"):
             if options.get(name):
-                raise ValueError(f"{name}={options[name]!r} given; only the twin has made-up chance")
+                raise ValueError(f"{name}={options[name]!r} given; only the twin has made-up randomness")
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode={render_mode!r} given; there are 'rgb_array' and None")
         super().__init__("kitchen", render_mode, **options)

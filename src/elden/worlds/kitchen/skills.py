@@ -41,7 +41,7 @@ _TURNED: Final = 0.002
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a skill has come to.
+    """The outcome of a skill.
 
     Attributes:
         held: What the hand holds afterwards.
