@@ -70,7 +70,7 @@ def words(args: Args) -> list[str]:
         if name not in BASES:
             sys.exit(f"no {name!r} on the map; {nearest_names(name, BASES)}")
     rows = [variant for row in args.rows for variant in variants(row)]
-    options = {"seeds": args.seeds, "seed": args.seed, "jobs": args.jobs, "chunk": 6, "out": args.out}
+    options = {"seeds": args.seeds, "seed": args.seed, "jobs": args.jobs, "iterations-per-call": 6, "out": args.out}
     given = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     return ["compare", "--worlds", WORLD, "--bonuses", "--variants", *rows, *given]
 

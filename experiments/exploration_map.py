@@ -95,7 +95,7 @@ class Args:
     """Seed of the first."""
     jobs: int = 1
     """Training runs at the same time."""
-    chunk: int = 10
+    iterations_per_call: int = 10
     """Rollouts made by one call of the compiled program."""
     time_limit_s: float | None = None
     """Stop after so many seconds; the same command then continues."""
@@ -114,7 +114,8 @@ def words(args: Args) -> list[str]:
             sys.exit(f"no {name!r} on the map; {nearest_names(name, known)}")
     worlds = [f"{name}={COLUMNS[name].format(steps=args.chain_steps)}" for name in args.columns]
     rows = [f"{name}={ROWS[name]}" for name in args.rows]
-    options = {"preset": args.preset, "seeds": args.seeds, "seed": args.seed, "jobs": args.jobs, "chunk": args.chunk}
+    names = ("preset", "seeds", "seed", "jobs", "iterations_per_call")
+    options = {name.replace("_", "-"): getattr(args, name) for name in names}
     given = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     limit = [] if args.time_limit_s is None else ["--time-limit-s", str(args.time_limit_s)]
     return ["compare", "--worlds", *worlds, "--bonuses", "--variants", *rows, *given, *limit, "--out", str(args.out)]

@@ -1,4 +1,4 @@
-"""The command line: every world can be described, played and filmed, and mistakes are answered in one line."""
+"""The command line: every world can be described, played and recorded, and mistakes are answered in one line."""
 
 import contextlib
 import itertools
@@ -29,12 +29,12 @@ from elden.cli.commands import COMMANDS
 from elden.cli.edges import EACH_OTHER, edge_groups, edge_lines, matrix_lines, off_diagonal, rule_lines
 from elden.cli.episodes import Episode
 from elden.cli.errors import UsageError
-from elden.cli.film import Film, play_episode
 from elden.cli.index import FILE, made
 from elden.cli.keys import COMMAND_KEYS, assign_keys, keys_in
 from elden.cli.options import taken
 from elden.cli.play import Play
 from elden.cli.terminal import character_mode, read_keys
+from elden.cli.video import Video, play_episode
 from elden.factors import ACTION, Discrete, Entity, Factors, Variable
 from elden.worlds.base import World, WorldOptionError
 from elden.worlds.registry import WORLDS, make
@@ -103,7 +103,7 @@ def test_help_of_a_world_lists_its_options(capsys: pytest.CaptureFixture[str], n
         ("play", "elden play needs a world: thawing, "),
         ("play carwash thawing", "'thawing' is one word too many"),
         ("info carwash --sise 9", "elden info carwash has no option '--sise'; did you mean '--size'"),
-        ("film --sise 9", "elden film carwash has no option '--sise'; did you mean '--size'"),
+        ("video --sise 9", "elden video carwash has no option '--sise'; did you mean '--size'"),
         ("info empty --depth 3", "elden info empty has no option '--depth'"),
         ("play carwash --size 3", "size=3 is too small for carwash: its entities need at least 7"),
         ("play carwash --size twelve", "--size: 'twelve' is not a whole number"),
@@ -112,11 +112,11 @@ def test_help_of_a_world_lists_its_options(capsys: pytest.CaptureFixture[str], n
         ("play thawing --profile primitives --goto path", "goto='path' given, but profile='primitives' has no goTo"),
         ("play thawing --seed -1", "--seed -1 given; it takes 0 to 4294967295"),
         ("play chain --depth 90", "this world has more actions than there are keys"),
-        ("film --episodes 0", "--episodes 0 given; it takes 1 to"),
-        ("film --epsilon much", "--epsilon: 'much' is not a number"),
-        ("film --epsilon 1.5", "--epsilon 1.5 given; it takes 0 to 1"),
-        ("film --tile 3", "--tile 3 given"),
-        ("film --fps 0", "--fps 0.0 given"),
+        ("video --episodes 0", "--episodes 0 given; it takes 1 to"),
+        ("video --epsilon much", "--epsilon: 'much' is not a number"),
+        ("video --epsilon 1.5", "--epsilon 1.5 given; it takes 0 to 1"),
+        ("video --tile 3", "--tile 3 given"),
+        ("video --fps 0", "--fps 0.0 given"),
     ],
 )
 def test_mistakes_are_answered_in_one_line(capsys: pytest.CaptureFixture[str], line: str, answer: str) -> None:
@@ -131,18 +131,18 @@ def test_mistakes_are_answered_in_one_line(capsys: pytest.CaptureFixture[str], l
 def test_a_folder_that_cannot_be_made(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     taken = tmp_path / "taken"
     taken.write_text("")
-    code, _, err = run(capsys, "film", "--out", str(taken))
+    code, _, err = run(capsys, "video", "--out", str(taken))
     assert code == 2
     assert err.count("\n") == 1
     assert "cannot be made a folder" in err
 
 
 def test_interrupted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(self: Film, command_line: str) -> None:
+    def interrupt(self: Video, command_line: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Film, "run", interrupt)
-    assert run(capsys, "film") == (130, "", "elden: interrupted\n")
+    monkeypatch.setattr(Video, "run", interrupt)
+    assert run(capsys, "video") == (130, "", "elden: interrupted\n")
 
 
 def test_options_stand_anywhere() -> None:
@@ -159,10 +159,10 @@ def test_options_stand_anywhere() -> None:
 
 
 def test_a_film_draws_solvable_layouts_unless_told_otherwise() -> None:
-    assert parse(["film"]) == Film(make("carwash", solvable_only=True))
-    assert parse(["film", "--size", "9"]) == Film(make("carwash", solvable_only=True, size=9))
-    assert parse(["film", "thawing"]) == Film(make("thawing", solvable_only=True))
-    assert parse(["film", "thawing", "--no-solvable-only"]) == Film(make("thawing"))
+    assert parse(["video"]) == Video(make("carwash", solvable_only=True))
+    assert parse(["video", "--size", "9"]) == Video(make("carwash", solvable_only=True, size=9))
+    assert parse(["video", "thawing"]) == Video(make("thawing", solvable_only=True))
+    assert parse(["video", "thawing", "--no-solvable-only"]) == Video(make("thawing"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -179,7 +179,7 @@ def test_the_index_of_options_is_that_of_the_classes() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *("--help", "--version", "plai", "play carwsh", "play", "info carwash --sise 9", "film thawing --size twelve"),
+        *("--help", "--version", "plai", "play carwsh", "play", "info carwash --sise 9", "video thawing --size twelve"),
         *("train thawing --bonus.gat x", "train gym:", "train thawing --steps", "compare --worlds chain --sed 3"),
     ],
 )
@@ -415,11 +415,11 @@ def test_games_depend_on_seed_and_episode() -> None:
     assert all(np.any(other.now.state.values != first.now.state.values) for other in others)
 
 
-# film
+# video
 
 
 def make_film(capsys: pytest.CaptureFixture[str], out: Path, *words: str) -> tuple[str, dict[str, object]]:
-    code, said, err = run(capsys, "film", *words, "--out", str(out))
+    code, said, err = run(capsys, "video", *words, "--out", str(out))
     assert (code, err) == (0, "")
     summary = json.loads((out / "summary.json").read_text())
     assert isinstance(summary, dict)
@@ -435,19 +435,19 @@ def test_film(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> 
         **{k: getattr(make(name, max_steps=4), k) for k in WORLDS[name].option_names()},
     }
     assert summary["seed"] == 5
-    assert str(summary["command"]).startswith(f"elden film {name} --episodes 2")
+    assert str(summary["command"]).startswith(f"elden video {name} --episodes 2")
     assert summary["elden"] == elden.__version__
-    episodes, totals, film = summary["episodes"], summary["totals"], summary["film"]
+    episodes, totals, video = summary["episodes"], summary["totals"], summary["video"]
     assert isinstance(episodes, list)
     assert isinstance(totals, dict)
-    assert isinstance(film, dict)
+    assert isinstance(video, dict)
     assert [one["length"] for one in episodes] == [4, 4]
     assert totals["steps"] == 8
     assert totals["success_rate"] == np.mean([one["success"] for one in episodes])
     assert 0 < totals["positive_rate"] < 1
     assert max(totals["event_types"].values()) <= 8
-    with Image.open(tmp_path / film["file"]) as gif:
-        assert getattr(gif, "n_frames") == film["steps"] + 1  # noqa: B009
+    with Image.open(tmp_path / video["file"]) as gif:
+        assert getattr(gif, "n_frames") == video["steps"] + 1  # noqa: B009
     text = (tmp_path / "summary.txt").read_text()
     assert all(line in said for line in text.splitlines())
     assert all(
@@ -459,16 +459,16 @@ def test_the_first_success_is_filmed(capsys: pytest.CaptureFixture[str], tmp_pat
     # At this epsilon some of the episodes fail; the seed is one whose first episode does.
     words = ["chain", "--max-steps", "9", "--epsilon", "0.2", "--no-solvable-only", "--seed", "1"]
     _, summary = make_film(capsys, tmp_path, *words)
-    episodes, film = summary["episodes"], summary["film"]
+    episodes, video = summary["episodes"], summary["video"]
     assert isinstance(episodes, list)
-    assert isinstance(film, dict)
+    assert isinstance(video, dict)
     successes = [one["success"] for one in episodes]
     assert not successes[0]
-    assert film["episode"] == successes.index(True) + 1
-    filmed = episodes[film["episode"] - 1]
-    assert film["steps"] == min(filmed["first_success_step"] + 3, filmed["length"])
-    assert filmed["return"] == filmed["length"] - filmed["first_success_step"] + 1
-    assert filmed["stages"] == list(make("chain").stage_names)
+    assert video["episode"] == successes.index(True) + 1
+    recorded = episodes[video["episode"] - 1]
+    assert video["steps"] == min(recorded["first_success_step"] + 3, recorded["length"])
+    assert recorded["return"] == recorded["length"] - recorded["first_success_step"] + 1
+    assert recorded["stages"] == list(make("chain").stage_names)
 
 
 def test_a_film_counts_edges_and_events(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -489,9 +489,9 @@ def test_films_end_soon_after_success() -> None:
     world = make("chain", max_steps=9)
     episode = play_episode(world, jax.random.key(0), 0.0, lambda: None)
     assert episode.first_success == 8
-    assert len(episode.filmed().steps) == 9, "no longer than the episode"
+    assert len(episode.until_success().steps) == 9, "no longer than the episode"
     early = Episode(episode.states, tuple(replace(step, success=step.number >= 3) for step in episode.steps))
-    assert (len(early.filmed().steps), len(early.filmed().states)) == (6, 7)
+    assert (len(early.until_success().steps), len(early.until_success().states)) == (6, 7)
 
 
 # A real terminal.

@@ -36,7 +36,7 @@ from elden.training.evaluation import Evaluation, EvaluationConfig, Models, Outc
 from elden.training.run import Training
 from elden.transitions import Transitions
 from elden.viewing.curves import Curve, learning_curves
-from elden.viewing.film import graph_film
+from elden.viewing.video import graph_video
 from elden.worlds.base import Transition, WorldState
 
 WORLD = elden.make("chain", depth=2, inert=0, noisy=1, intricate=0, max_steps=10, terminate_on_success=True)
@@ -152,7 +152,7 @@ def test_rates_and_edges_are_those_of_a_slow_count(stopped: Training) -> None:
         truth = np.asarray(factors.reduce_graph(graphs, "entity", "variable"))
         for edge in found.finest.rows(agent):
             i, j = factors.entity_index(edge.dst), factors.source_names("variable").index(edge.src)
-            assert (edge.steps, edge.true, edge.called) == (len(flat), truth[:, i, j].sum(), seen[:, i, j].sum())
+            assert (edge.steps, edge.true, edge.predicted) == (len(flat), truth[:, i, j].sum(), seen[:, i, j].sum())
             assert edge.both == (truth & seen)[:, i, j].sum()
             assert edge.agreement == pytest.approx(np.mean(truth[:, i, j] == seen[:, i, j]))
         between = np.asarray(factors.reduce_graph(graphs))
@@ -193,8 +193,8 @@ def test_the_first_solved_episode_is_shown(stopped: Training) -> None:
     episode = one_by_one(stopped, shown.agent, shown.number)
     np.testing.assert_array_equal(shown.steps.action, [step.action for _, step in episode])
     np.testing.assert_array_equal(shown.states.values[:-1], [state.values for state, _ in episode])
-    assert shown.called is not None
-    assert shown.called.shape == (len(episode), 4, 5)
+    assert shown.predicted is not None
+    assert shown.predicted.shape == (len(episode), 4, 5)
 
 
 def test_greedy_agents_do_what_is_most_likely_and_may_never_succeed(stopped: Training) -> None:
@@ -239,41 +239,43 @@ def test_rates_over_solvable_layouts_leave_the_others_out() -> None:
 
 
 def test_numbers_of_an_edge() -> None:
-    edge = Edge("fish", "sink", steps=10, episodes=4, true=4, true_episodes=1, called=5, both=3)
-    assert (edge.true_rate, edge.episode_rate, edge.called_rate) == (0.4, 0.25, 0.5)
+    edge = Edge("fish", "sink", steps=10, episodes=4, true=4, true_episodes=1, predicted=5, both=3)
+    assert (edge.true_rate, edge.episode_rate, edge.predicted_rate) == (0.4, 0.25, 0.5)
     assert (edge.recall, edge.precision) == (0.75, 0.6)
     assert edge.agreement == pytest.approx(0.7)
     never = Edge("fish", "sink", 10, 4, 0, 0, 0, 0)
     assert (never.recall, never.precision, never.agreement) == (None, None, 1.0)
     assert Edge("fish", "sink", 10, 4, 4, 1, None, None).agreement is None
-    owned = [Edge(dst, src, 1, 1, 0, 0, None, None).own for dst, src in (("a", "a.x"), ("a.x", "a.y"), ("a", "b"))]
+    owned = [
+        Edge(dst, src, 1, 1, 0, 0, None, None).is_self_edge for dst, src in (("a", "a.x"), ("a.x", "a.y"), ("a", "b"))
+    ]
     assert owned == [True, False, False]
 
 
-def some_edges(called: np.ndarray | None, truth: np.ndarray | None) -> Edges:
+def some_edges(predicted: np.ndarray | None, truth: np.ndarray | None) -> Edges:
     """Of 2 agents, one episode and 100 steps of entities a, b and the action."""
     counts = np.ones((100, 2, 1), bool)
-    shown = tuple(None if part is None else np.broadcast_to(part, (100, 2, 1, 2, 3)) for part in (truth, called))
+    shown = tuple(None if part is None else np.broadcast_to(part, (100, 2, 1, 2, 3)) for part in (truth, predicted))
     return Edges.count((("a", "b"), ("a", "b", "action")), counts, *shown)
 
 
 def test_measures_between_entities_leave_own_edges_out() -> None:
-    truth, called = np.zeros((100, 2, 1, 2, 3), bool), np.zeros((100, 2, 1, 2, 3), bool)
-    truth[..., [0, 1], [0, 1]] = called[:50, ..., [0, 1], [0, 1]] = True  # self-edges
-    truth[:40, :, :, 0, 1], called[10:60, 0, :, 0, 1] = True, True
-    edges = some_edges(called, truth)
+    truth, predicted = np.zeros((100, 2, 1, 2, 3), bool), np.zeros((100, 2, 1, 2, 3), bool)
+    truth[..., [0, 1], [0, 1]] = predicted[:50, ..., [0, 1], [0, 1]] = True  # self-edges
+    truth[:40, :, :, 0, 1], predicted[10:60, 0, :, 0, 1] = True, True
+    edges = some_edges(predicted, truth)
     first, second, both = edges.between(0), edges.between(1), edges.between()
-    assert (first.edges, first.true, first.called, first.both) == (400, 40, 50, 30)
-    assert (first.true_rate, first.called_rate) == (0.1, 0.125)
+    assert (first.edges, first.true, first.predicted, first.both) == (400, 40, 50, 30)
+    assert (first.true_rate, first.predicted_rate) == (0.1, 0.125)
     assert (first.precision, first.recall) == (0.6, 0.75)
     assert first.f1 == pytest.approx(2 * 0.6 * 0.75 / (0.6 + 0.75))
     assert (second.precision, second.recall, second.f1) == (None, 0.0, 0.0)
     assert (both.edges, both.f1) == (800, 60 / 130)
     assert [part.density for part in (first, second, both)] == ["some", "nearly none", "some"]
     blind = some_edges(None, truth).between()
-    assert (blind.called_rate, blind.f1, blind.density) == (None, None, None)
-    alone = some_edges(np.ones_like(called), None).between()
-    assert (alone.called_rate, alone.true_rate, alone.f1, alone.density) == (1.0, None, None, "nearly all")
+    assert (blind.predicted_rate, blind.f1, blind.density) == (None, None, None)
+    alone = some_edges(np.ones_like(predicted), None).between()
+    assert (alone.predicted_rate, alone.true_rate, alone.f1, alone.density) == (1.0, None, None, "nearly all")
 
 
 @pytest.mark.parametrize(
@@ -296,8 +298,8 @@ def test_measures_between_entities_leave_own_edges_out() -> None:
 def test_graphs_that_are_full_or_empty_are_named(
     stopped: Training, seen: tuple[float, float], detector: str, automatic: bool, answer: str | None
 ) -> None:
-    called = np.arange(100)[:, None, None] < 100 * np.array(seen)[:, None]
-    edges = some_edges(called[..., None, None], None)
+    predicted = np.arange(100)[:, None, None] < 100 * np.array(seen)[:, None]
+    edges = some_edges(predicted[..., None, None], None)
     models = Models(detector, 3, (0.1, 0.1), automatic, ("entity", "entity"))
     config = EvaluationConfig(5, automatic_threshold=automatic)
     never = np.zeros((2, 1), bool)
@@ -359,8 +361,8 @@ def test_a_training_is_evaluated_from_the_command_line(stopped: Training, capsys
     for name in ("precision", "recall", "f1"):
         known = [part[name] for part in between["seeds"] if part[name] is not None]  # none where no edge was seen
         assert between["median"][name] == (pytest.approx(np.median(known)) if known else None)
-    rows = [edge for edge in results["edges"] if not edge["own_past"]]
-    seen, true = (sum(row[name] for row in rows) for name in ("called_steps", "true_steps"))
+    rows = [edge for edge in results["edges"] if not edge["self_edge"]]
+    seen, true = (sum(row[name] for row in rows) for name in ("predicted_steps", "true_steps"))
     found = sum((row["recall"] or 0) * row["true_steps"] for row in rows)
     assert between["together"]["f1"] == pytest.approx(2 * found / (seen + true))
     assert "all edges between different entities, over all steps" in said
@@ -373,8 +375,8 @@ def test_a_training_is_evaluated_from_the_command_line(stopped: Training, capsys
         rows = list(csv.DictReader(stream))
     assert len(rows) == 2 * 3 * 4 * 5
     assert len(results["edges"]) == 4 * 5
-    with Image.open(folder / "media" / "episode.gif") as film:
-        assert getattr(film, "n_frames") > 1  # noqa: B009
+    with Image.open(folder / "media" / "episode.gif") as video:
+        assert getattr(video, "n_frames") > 1  # noqa: B009
     with Image.open(folder / "media" / "curves.png") as picture:
         assert picture.width > 500
     assert all(str(folder / name) in said.replace("\n", "") for name in ("media/curves.png", "evaluation.json"))
@@ -458,12 +460,12 @@ def test_films_show_the_world_beside_its_graphs(entities: int) -> None:
     pictures = [np.full((300, 200, 3), 40, np.uint8)] * 3
     truths = np.zeros((2, entities, entities + 1), bool)
     truths[1, 0, 1] = True
-    frames = graph_film(pictures, truths, truths if entities == 3 else None, names, [*names, "action"])
+    frames = graph_video(pictures, truths, truths if entities == 3 else None, names, [*names, "action"])
     assert len({frame.shape for frame in frames}) == 1
     assert (frames[0][:300, :200] == 40).all()
     assert (frames[1] != frames[2]).any(), "an edge shows"
     with pytest.raises(ValueError, match="3 pictures of 1 shapes for 1 steps"):
-        graph_film(pictures, truths[:1], None, names, [*names, "action"])
+        graph_video(pictures, truths[:1], None, names, [*names, "action"])
 
 
 def test_learning_curves_leave_out_what_is_not_there() -> None:

@@ -34,10 +34,10 @@ from elden.cli.train import Train
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.graphs.input_mask import LearntMask
-from elden.storage import slots
+from elden.storage import checkpoints
+from elden.storage.checkpoints import Checkpoints
 from elden.storage.folder import OtherRunError, RunFolderError
 from elden.storage.plain import leaves
-from elden.storage.slots import Slots
 from elden.training.algorithm import Loop, LoopState
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.presets import training_preset
@@ -92,7 +92,7 @@ def assert_equal(one: object, other: object) -> None:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoopState[Any], Path]:
     """A training run that was never stopped: its last state and its folder."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    return Training(WORLD, TINY, folder, chunk=2, command="test").run(), folder
+    return Training(WORLD, TINY, folder, iterations_per_call=2, command="test").run(), folder
 
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:
@@ -261,7 +261,7 @@ def test_what_is_not_finite_is_told_and_never_kept(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_earlier_states_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Slots(tmp_path, {"what": "test"})
+    place = Checkpoints(tmp_path, {"what": "test"})
     place.save(1, {"a": jnp.ones(3)})
 
     def full(folder: Path, *_: object) -> None:
@@ -270,7 +270,7 @@ def test_a_full_disk_leaves_earlier_states_whole(tmp_path: Path, monkeypatch: py
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(slots, "write_arrays", full)
+        patch.setattr(checkpoints, "write_arrays", full)
         with pytest.raises(OSError, match="No space left"):
             place.save(2, {"a": jnp.zeros(3)})
     assert [slot.name for slot in tmp_path.iterdir()] == ["000000001"]
@@ -281,12 +281,12 @@ def test_a_full_disk_leaves_earlier_states_whole(tmp_path: Path, monkeypatch: py
 
 
 def test_only_the_newest_states_are_kept(tmp_path: Path) -> None:
-    place = Slots(tmp_path, {}, keep=2)
+    place = Checkpoints(tmp_path, {}, keep=2)
     for number in range(5):
         place.save(number, jnp.int32(number))
     assert sorted(slot.name for slot in tmp_path.iterdir()) == ["000000003", "000000004"]
     with pytest.raises(ValueError, match="of another training"):
-        Slots(tmp_path, {"seed": 1}).restore(jnp.int32(0))
+        Checkpoints(tmp_path, {"seed": 1}).restore(jnp.int32(0))
 
 
 # The command line.
@@ -336,7 +336,7 @@ def test_a_training_that_is_killed_goes_on_as_if_it_had_not_been(
     assert 3 <= len(lines_of(out)) < 40
     assert main(["resume", str(out)]) == 0
     assert lines_of(out) == lines_of(whole[1])
-    kept = Slots(out / "checkpoints", {}).restore(whole[0])
+    kept = Checkpoints(out / "checkpoints", {}).restore(whole[0])
     assert kept is not None
     assert kept.number == 40
     assert_equal(kept.tree, whole[0])

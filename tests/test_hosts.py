@@ -289,12 +289,12 @@ def test_agents_are_evaluated_as_far_as_the_environment_allows(resumed: Training
     assert found.rates()["success_rate_solvable"] is None
     edge = found.entities.rows()[0]
     assert (edge.true, edge.true_rate, edge.recall, edge.agreement) == (None, None, None, None)
-    assert edge.called is not None
+    assert edge.predicted is not None
 
 
 def test_a_rollout_that_is_one_chunk_is_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="chunk=2"):
-        Training(HostWorld.look(HostConfig(CORRIDOR)), TINY, tmp_path / "run", chunk=2)
+    with pytest.raises(ValueError, match="iterations_per_call=2"):
+        Training(HostWorld.look(HostConfig(CORRIDOR)), TINY, tmp_path / "run", iterations_per_call=2)
 
 
 def test_a_training_whose_module_is_gone_is_named(resumed: Training, tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def test_a_failure_on_the_command_line_is_told_and_what_was_done_is_kept(
         (("train", f"gym:{ENDLESS}"), "--max-steps N"),
         (("train", f"gym:{CORRIDOR}", "--size", "3"), "--size"),
         (("train", f"gym:{CORRIDOR}", "--env-options", "size"), "--env-options 'size'"),
-        (("train", f"gym:{CORRIDOR}", "--chunk", "2"), "--chunk 2"),
+        (("train", f"gym:{CORRIDOR}", "--iterations-per-call", "2"), "--iterations-per-call 2"),
     ],
 )
 def test_mistakes_are_told_in_one_line(words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -323,19 +323,19 @@ def test_small_tiles_are_refused() -> None:
 
 
 def read_gif(path: Path) -> tuple[list[np.ndarray], list[int], int]:
-    with Image.open(path) as film:
+    with Image.open(path) as video:
         frames, stays = [], []
-        for i in range(getattr(film, "n_frames", 1)):
-            film.seek(i)
-            frames.append(np.array(film.convert("RGB")))
-            stays.append(int(film.info["duration"]))
-        return frames, stays, int(film.info["loop"])
+        for i in range(getattr(video, "n_frames", 1)):
+            video.seek(i)
+            frames.append(np.array(video.convert("RGB")))
+            stays.append(int(video.info["duration"]))
+        return frames, stays, int(video.info["loop"])
 
 
 def test_gif_round_trip(tmp_path: Path) -> None:
     frames = [draw(scene, TILE) for scene in episode()]
-    write_gif(tmp_path / "film.gif", frames, fps=5)
-    read, stays, loop = read_gif(tmp_path / "film.gif")
+    write_gif(tmp_path / "video.gif", frames, fps=5)
+    read, stays, loop = read_gif(tmp_path / "video.gif")
     assert (len(read), stays, loop) == (3, [200] * 3, 0)
     for frame, copy in zip(frames, read, strict=True):
         assert copy.shape == frame.shape
@@ -346,16 +346,16 @@ def test_gif_round_trip(tmp_path: Path) -> None:
 
 def test_gif_keeps_the_time_of_equal_frames(tmp_path: Path) -> None:
     first, second, _ = (draw(scene, TILE) for scene in episode())
-    write_gif(str(tmp_path / "film.gif"), [first, first, second])
-    read, stays, _ = read_gif(tmp_path / "film.gif")
+    write_gif(str(tmp_path / "video.gif"), [first, first, second])
+    read, stays, _ = read_gif(tmp_path / "video.gif")
     assert (len(read), stays) == (2, [500, 250])
 
 
 def test_gif_of_few_colors_is_exact(tmp_path: Path) -> None:
     frames = [np.full((4, 6, 3), shade, dtype=np.uint8) for shade in (0, 100, 255)]
     frames[1][0, 0] = (1, 2, 3)
-    write_gif(tmp_path / "film.gif", frames)
-    for frame, copy in zip(frames, read_gif(tmp_path / "film.gif")[0], strict=True):
+    write_gif(tmp_path / "video.gif", frames)
+    for frame, copy in zip(frames, read_gif(tmp_path / "video.gif")[0], strict=True):
         np.testing.assert_array_equal(frame, copy)
 
 
@@ -368,8 +368,8 @@ def test_gif_of_one_frame(tmp_path: Path) -> None:
 def test_gif_mistakes_are_explained(tmp_path: Path) -> None:
     frame = draw(scene_of(), TILE)
     with pytest.raises(ValueError, match=r"frame 1 has shape .* but frame 0 has .*tile size"):
-        write_gif(tmp_path / "film.gif", [frame, frame[1:]])
+        write_gif(tmp_path / "video.gif", [frame, frame[1:]])
     with pytest.raises(ValueError, match="at least one frame"):
-        write_gif(tmp_path / "film.gif", [])
+        write_gif(tmp_path / "video.gif", [])
     with pytest.raises(ValueError, match="fps is 0"):
-        write_gif(tmp_path / "film.gif", [frame], fps=0.0)
+        write_gif(tmp_path / "video.gif", [frame], fps=0.0)

@@ -12,7 +12,7 @@ from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.runs import Deadline, OutOfTimeError, Run, Training
 from elden.dynamics.training import Trainer
-from elden.storage.slots import from_arrays, to_arrays
+from elden.storage.checkpoints import from_arrays, to_arrays
 
 LAYOUT = Layout(DISCRETE, ACTION, NetworkConfig("entity", "entity", (4,), heads=1, head_size=2, mlp=(4,)))
 CONFIG = TrainConfig(batch_size=4, penalty_start=4, penalty_stop=8)

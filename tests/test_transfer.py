@@ -95,7 +95,7 @@ def test_a_training_that_has_kept_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def test_physics_is_only_for_kitchen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["film", "thawing", "--physics", "--out", str(tmp_path)]) == 2
+    assert main(["video", "thawing", "--physics", "--out", str(tmp_path)]) == 2
     assert "--physics is for kitchen" in capsys.readouterr().err
 
 
@@ -136,19 +136,19 @@ def test_agents_are_tried_with_physics_and_filmed(training: Training) -> None:
     assert len(card["seeds"]) == 1
     assert card["together"]["episodes"] == 2
     assert card["together"]["normalized_stage"] == pytest.approx(expected.stages[0].mean())
-    with Image.open(folder / "media" / "episode_physics.gif") as film:
-        assert getattr(film, "n_frames", 1) > 1
-        assert film.width > 640
+    with Image.open(folder / "media" / "episode_physics.gif") as video:
+        assert getattr(video, "n_frames", 1) > 1
+        assert video.width > 640
 
 
 @pytest.mark.robosuite
 @pytest.mark.skipif(find_spec("robosuite") is None, reason="robosuite is not installed: make robosuite")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_scripted_episode_is_filmed_with_physics(tmp_path: Path) -> None:
-    words = ["film", "kitchen", "--physics", "--episodes", "1", "--epsilon", "0", "--out", str(tmp_path)]
+    words = ["video", "kitchen", "--physics", "--episodes", "1", "--epsilon", "0", "--out", str(tmp_path)]
     assert main(words) == 0
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["totals"]["success_rate"] == 1
     assert 28 <= summary["episodes"][0]["first_success_step"] <= 35
-    with Image.open(tmp_path / "episode.gif") as film:
-        assert getattr(film, "n_frames", 1) > summary["episodes"][0]["first_success_step"]
+    with Image.open(tmp_path / "episode.gif") as video:
+        assert getattr(video, "n_frames", 1) > summary["episodes"][0]["first_success_step"]

@@ -34,7 +34,7 @@ from elden.studies.measuring import Breakdown, Held, LevelResult, measure_level
 from elden.studies.results import RowResult
 from elden.transitions import Transitions
 from elden.viewing import style
-from elden.viewing.graphs import FALSE_ALARM, FOUND, MISSED, NOTHING, episode_strip, graph_heatmap, outcomes, own_past
+from elden.viewing.graphs import FALSE_ALARM, FOUND, MISSED, NOTHING, episode_strip, graph_heatmap, outcomes, self_edges
 from elden.viewing.matrices import Side, break_map, relative_scores
 from elden.viewing.tables import (
     Cell,
@@ -109,7 +109,7 @@ def histogram() -> Figure:
 
 
 FIGURES: dict[str, Callable[[], Figure]] = {
-    "heatmap": lambda: graph_heatmap(TRUTH, SCORES, THRESHOLD, DST, SRC, "one", own_past(DST, SRC)),
+    "heatmap": lambda: graph_heatmap(TRUTH, SCORES, THRESHOLD, DST, SRC, "one", self_edges(DST, SRC)),
     "average": lambda: graph_heatmap(np.stack([TRUTH] * 2), np.stack([SCORES] * 2), THRESHOLD, DST, SRC, "many"),
     "strip": lambda: episode_strip(TRUTH[None], SCORES[None], THRESHOLD, DST, SRC, ["go"]),
     "edges": lambda: edge_breakdown(EDGES, "edges"),
@@ -175,8 +175,8 @@ def test_outcomes_by_hand() -> None:
 
 
 def test_own_past_within_and_between_granularities() -> None:
-    np.testing.assert_array_equal(own_past(DST, SRC), np.eye(3, 4, dtype=bool))
-    mixed = own_past(DST, ("agent", "fish", "action"))
+    np.testing.assert_array_equal(self_edges(DST, SRC), np.eye(3, 4, dtype=bool))
+    mixed = self_edges(DST, ("agent", "fish", "action"))
     np.testing.assert_array_equal(mixed, [[1, 0, 0], [1, 0, 0], [0, 1, 0]])
 
 
@@ -209,7 +209,7 @@ def test_truth_and_score_panels_show_truth_and_scores() -> None:
 
 
 def test_masked_cells_are_grey_and_not_counted() -> None:
-    mask = own_past(DST, SRC)
+    mask = self_edges(DST, SRC)
     figure = graph_heatmap(TRUTH, SCORES, THRESHOLD, DST, SRC, "one", mask)
     seen = {tuple(color_at(figure, axes, 0.5, 0.5).round(2)) for axes in figure.axes[:3]}
     assert all(max(rgb) - min(rgb) < 0.05 and 0.7 < min(rgb) < 0.99 for rgb in seen), seen
@@ -231,8 +231,8 @@ def test_averages_of_many_graphs_equal_given_averages() -> None:
     truths, scores = rng.random((30, 3, 4)) < 0.3, rng.random((30, 3, 4))
     whole = graph_heatmap(truths, scores, THRESHOLD, DST, SRC, "many")
     given = graph_heatmap(truths.mean(0), (scores >= THRESHOLD).mean(0), THRESHOLD, DST, SRC, "many")
-    true, mean, called, apart = whole.axes[:4]
-    for ours, theirs in zip((true, called, apart), given.axes[:3], strict=True):
+    true, mean, predicted, apart = whole.axes[:4]
+    for ours, theirs in zip((true, predicted, apart), given.axes[:3], strict=True):
         np.testing.assert_array_equal(shown_values(ours), shown_values(theirs))
     expected = (scores >= THRESHOLD).mean(0) - truths.mean(0)
     np.testing.assert_allclose(shown_values(apart), expected, atol=1e-12)
@@ -251,8 +251,8 @@ def test_mean_scores_of_zero_and_below_are_white() -> None:
 
 
 def test_the_sign_of_a_difference_is_a_colour() -> None:
-    truth, called = np.array([[0.9, 0.1, 0.5]]), np.array([[0.1, 0.9, 0.5]])
-    figure = graph_heatmap(truth, called, THRESHOLD, ("a",), ("a", "b", "c"), "signs")
+    truth, predicted = np.array([[0.9, 0.1, 0.5]]), np.array([[0.1, 0.9, 0.5]])
+    figure = graph_heatmap(truth, predicted, THRESHOLD, ("a",), ("a", "b", "c"), "signs")
     shown = [color_at(figure, figure.axes[2], x + 0.5, 0.5) for x in range(3)]
     for rgb, color in zip(shown, (style.MISSED, style.FALSE_ALARM, style.PAPER), strict=True):
         np.testing.assert_allclose(rgb, to_rgb(color), atol=0.02)
@@ -278,7 +278,7 @@ def test_graphs_of_worlds_fit(world: str, expected: int, tmp_path: Path) -> None
     rng = np.random.default_rng(0)
     dst, src = factors.variable_names, (*factors.variable_names, "action")
     truth = rng.random((2, expected, expected + 1)) < 0.1
-    figure = graph_heatmap(truth, rng.random(truth.shape), 0.9, dst, src, world, own_past(dst, src))
+    figure = graph_heatmap(truth, rng.random(truth.shape), 0.9, dst, src, world, self_edges(dst, src))
     style.save(figure, tmp_path / "a.png")
     width, height = figure.get_size_inches()
     renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
@@ -305,7 +305,7 @@ def test_strip_of_an_episode_has_a_graph_and_a_picture_for_every_step(key: jax.A
     dst = world.factors.variable_names
     src = (*dst, "action")
     perfect = truths.astype(np.float32)
-    figure = episode_strip(truths, perfect, THRESHOLD, dst, src, names, pictures, mask=own_past(dst, src))
+    figure = episode_strip(truths, perfect, THRESHOLD, dst, src, names, pictures, mask=self_edges(dst, src))
     assert len(figure.axes) == 8
     headings = [f"{i}  {name}" for i, name in enumerate(names)]
     assert [word for word in words(figure) if word[:1].isdigit() and "  " in word] == headings
@@ -313,7 +313,7 @@ def test_strip_of_an_episode_has_a_graph_and_a_picture_for_every_step(key: jax.A
     drawn = figure.axes[1].collections[0].get_array()
     assert drawn is not None
     shown = np.asarray(np.ma.filled(drawn, NOTHING)).reshape(11, 13)
-    np.testing.assert_array_equal(np.delete(shown, 11, axis=1) == FOUND, truths[0] & ~own_past(dst, src))
+    np.testing.assert_array_equal(np.delete(shown, 11, axis=1) == FOUND, truths[0] & ~self_edges(dst, src))
     assert not np.isin(shown, [MISSED, FALSE_ALARM]).any()
 
 
@@ -321,7 +321,7 @@ def test_strip_of_entities_is_arrows_in_the_three_colours() -> None:
     dst, src = ("agent", "fish"), ("agent", "fish", "action")
     truth = np.array([[[1, 1, 1], [0, 1, 0]]], bool)
     scores = np.array([[[0.9, 0.9, 0.1], [0.9, 0.9, 0.1]]])
-    figure = episode_strip(truth, scores, THRESHOLD, dst, src, ["pick"], mask=own_past(dst, src))
+    figure = episode_strip(truth, scores, THRESHOLD, dst, src, ["pick"], mask=self_edges(dst, src))
     arrows = [(to_rgb(patch.get_edgecolor()), patch.get_linestyle()) for patch in figure.axes[0].patches]
     dashes = {style.FOUND: "solid", style.MISSED: "dashed", style.FALSE_ALARM: "dotted"}
     drawn = {color: found for color in dashes for found in arrows if found[0] == to_rgb(color)}

@@ -1,6 +1,6 @@
 """Makes the pictures of the docs: `python docs/images/make.py` writes worlds.png beside this file.
 
-The film carwash.gif is the one that `elden film` leaves in runs/film/carwash; carwash_intervention_*.png are of the
+The video carwash.gif is the one that `elden video` leaves in runs/video/carwash; carwash_intervention_*.png are of the
 carwash run that `elden reproduce table1 --preset quick` leaves in runs/table1-quick.
 """
 

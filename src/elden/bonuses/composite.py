@@ -81,14 +81,14 @@ class Composite:
         return min(found, key=lambda each: not isinstance(each[0].signal, Dependencies), default=None)
 
     def reward(self, state: CompositeState, steps: Steps) -> tuple[CompositeState, Float[Array, "time env"], Metrics]:
-        """The mix of what the parts pay; of a metric that several parts have, that of the first is told."""
+        """The mix of what the parts pay; of a metric that several parts have, that of the first is logged."""
         rewards, states = [], []
         metrics: Metrics = {}
         for number, part in enumerate(self.parts):
-            own, reward, said = part.reward(self.state_of(state, number), steps)
+            own, reward, more = part.reward(self.state_of(state, number), steps)
             rewards.append(reward)
             states.append(own.memory if isinstance(own, ModelState) else own)
-            metrics = said | metrics | {f"bonus/{part.name}": jnp.mean(reward)}
+            metrics = more | metrics | {f"bonus/{part.name}": jnp.mean(reward)}
         total = self.mixed(rewards)
         metrics["bonus/mean"] = jnp.mean(total)
         return CompositeState(state.ensembles, tuple(states)), total, metrics
@@ -104,17 +104,17 @@ class Composite:
         metrics: Metrics = {}
         trained = []
         for ensemble, own, each in zip(self.ensembles, state.ensembles, keys, strict=False):
-            after, said = ensemble.update(own, each, steps)
+            after, more = ensemble.update(own, each, steps)
             trained.append(after)
-            metrics = said | metrics
+            metrics = more | metrics
         state = CompositeState(tuple(trained), state.parts)
         states = []
         for number, (part, each) in enumerate(zip(self.parts, keys[len(trained) :], strict=True)):
             whole = self.state_of(state, number)
             if isinstance(part, ModelBonus) and isinstance(whole, ModelState):
-                after_part, said = part.adapt(whole.ensemble, whole.memory)
+                after_part, more = part.adapt(whole.ensemble, whole.memory)
             else:
-                after_part, said = part.update(whole, each, steps)
+                after_part, more = part.update(whole, each, steps)
             states.append(after_part)
-            metrics = said | metrics
+            metrics = more | metrics
         return CompositeState(state.ensembles, tuple(states)), metrics

@@ -11,7 +11,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from elden.bonuses.model_based import Judged, Told
+from elden.bonuses.model_based import Judged, StepMetrics
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch
 from elden.dynamics.training import Model
@@ -45,7 +45,7 @@ class Dependencies:
         """The variance of each edge."""
         return jnp.var(graphs, axis=0, ddof=1)
 
-    def judge(self, layout: Layout, judged: Judged) -> tuple[Float[Array, "batch child src"], Told]:
+    def judge(self, layout: Layout, judged: Judged) -> tuple[Float[Array, "batch child src"], StepMetrics]:
         """What each edge is worth, and the share of all members' edges that are there."""
         reader = Reader(layout, self.detector)
         graphs = reader.graphs(judged.models, judged.batch, judged.reference, judged.threshold).astype(jnp.float32)

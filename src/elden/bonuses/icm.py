@@ -62,11 +62,11 @@ class Icm:
         """Surprise about the features of what follows, and about the action."""
         before, after = (networks.features(self.space.factors.one_hot(x)) for x in (obs, next_obs))
         done = self._action(action, obs.shape[:-1])
-        told = networks.inverse(jnp.concatenate([before, after], axis=-1))
+        inferred = networks.inverse(jnp.concatenate([before, after], axis=-1))
         if isinstance(self.space.action, Discrete):
-            inverse = -jnp.sum(done * jax.nn.log_softmax(told), axis=-1)
+            inverse = -jnp.sum(done * jax.nn.log_softmax(inferred), axis=-1)
         else:
-            inverse = jnp.mean((told - done) ** 2, axis=-1)
+            inverse = jnp.mean((inferred - done) ** 2, axis=-1)
         guess = networks.forward(jnp.concatenate([before, done], axis=-1))
         return 0.5 * jnp.mean((guess - after) ** 2, axis=-1), inverse
 

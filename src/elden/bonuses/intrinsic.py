@@ -28,8 +28,8 @@ from elden.storage.arrays import (
     read_arrays,
     write_arrays,
 )
+from elden.storage.checkpoints import from_arrays, to_arrays
 from elden.storage.plain import from_plain, plain
-from elden.storage.slots import from_arrays, to_arrays
 from elden.transitions import Steps
 
 VERSION = 2

@@ -101,7 +101,7 @@ class Judged:
     noise: Float[Array, "child slot"]
 
 
-Told: TypeAlias = dict[str, Float[Array, " batch"]]
+StepMetrics: TypeAlias = dict[str, Float[Array, " batch"]]
 """Metrics of transitions, a number for each."""
 
 
@@ -118,7 +118,7 @@ class Signal(Protocol):
     def items(self, layout: Layout) -> int:
         """Number of items of each child."""
 
-    def judge(self, layout: Layout, judged: Judged) -> tuple[Float[Array, "batch child item"], Told]:
+    def judge(self, layout: Layout, judged: Judged) -> tuple[Float[Array, "batch child item"], StepMetrics]:
         """What each item is worth, and what else there is to tell of each transition."""
 
     def threshold(self, layout: Layout, models: Model, batch: Batch, reference: Reference) -> Float[Array, ""] | None:
@@ -142,7 +142,7 @@ class ChildSignal:
         """What each child is worth."""
         raise NotImplementedError
 
-    def judge(self, layout: Layout, judged: Judged) -> tuple[Float[Array, "batch child 1"], Told]:
+    def judge(self, layout: Layout, judged: Judged) -> tuple[Float[Array, "batch child 1"], StepMetrics]:
         """What each child is worth; there is nothing else to tell."""
         return self.amounts(layout, judged), {}
 
@@ -187,7 +187,7 @@ class WithModels(Protocol):
         """The part that reads them, with its state; None where no part does."""
 
 
-_Read: TypeAlias = tuple[Float[Array, "step child item"], Told]
+_Read: TypeAlias = tuple[Float[Array, "step child item"], StepMetrics]
 _Tree = TypeVar("_Tree")
 
 
@@ -267,13 +267,13 @@ class ModelBonus:
             return whole
 
         if self.gate.kind == "none":  # all is read, so there is no need to look at it first
-            errors, (worth, told) = joined(jax.lax.map(both, pieces))
+            errors, (worth, step_metrics) = joined(jax.lax.map(both, pieces))
             opened = jnp.ones((number, self.layout.num_children), jnp.bool_)
         else:
             errors, opened = joined(jax.lax.map(look, pieces))
-            worth, told = _read_where(jnp.any(opened, axis=1), read, pieces.shape[1])
+            worth, step_metrics = _read_where(jnp.any(opened, axis=1), read, pieces.shape[1])
         metrics = {
-            **{name: jnp.mean(each, where=jnp.any(opened, axis=1)) for name, each in told.items()},
+            **{name: jnp.mean(each, where=jnp.any(opened, axis=1)) for name, each in step_metrics.items()},
             "dynamics/accuracy": 1.0 - jnp.mean(errors),
             "bonus/open": jnp.mean(opened.astype(jnp.float32)),
         }

@@ -36,7 +36,7 @@ class Entry:
 COMMANDS: dict[str, Entry] = {
     "info": Entry("info", "Info", "Say what a world is made of: entities, variables, actions, stages, rules."),
     "play": Entry("play", "Play", "Step a world from the keyboard, with the dependencies of every step."),
-    "film": Entry("film", "Film", "Record scripted episodes of a world, and summarise them."),
+    "video": Entry("video", "Video", "Record scripted episodes of a world, and summarise them."),
     "demo": Entry("demo", "Demo", "Train agents in a small chain, with the bonus and with none, and show both."),
     "train": Entry("train", "Train", "Train agents in a world on its reward and a bonus."),
     "resume": Entry("train", "Resume", "Continue a training run that was stopped, or train a finished one for longer."),

@@ -62,7 +62,7 @@ class Compare:
     """Seed of the first."""
     steps: Annotated[int | None, shown_as("INT", "the preset's")] = None
     """Steps of each agent."""
-    chunk: int = 1
+    iterations_per_call: int = 1
     """Rollouts made by one call of the compiled program."""
     jobs: int = 1
     """Training runs at the same time. On a GPU several take hardly longer than one; a CPU is busy with one."""
@@ -89,7 +89,7 @@ class Compare:
                 raise UsageError(f"--{option} name something twice: {', '.join(twice)}")
         check_range("seeds", self.seeds, 1, 1000)
         check_range("seed", self.seed, 0, 2**31 - 1)
-        check_range("chunk", self.chunk, 1, 1_000_000)
+        check_range("iterations-per-call", self.iterations_per_call, 1, 1_000_000)
         check_range("jobs", self.jobs, 1, 1000)
         for option, value in (("steps", self.steps), ("time-limit-s", self.time_limit_s)):
             if value is not None:
@@ -112,7 +112,7 @@ class Compare:
     def options(self) -> list[str]:
         """What all training runs are given, each option with its value."""
         words = ["--preset", self.preset, "--seeds", str(self.seeds), "--seed", str(self.seed)]
-        words += ["--chunk", str(self.chunk)]
+        words += ["--iterations-per-call", str(self.iterations_per_call)]
         return words if self.steps is None else [*words, "--steps", str(self.steps)]
 
     def run(self, command_line: str) -> None:

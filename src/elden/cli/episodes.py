@@ -1,4 +1,4 @@
-"""An episode as a film: pictures with what was done and what depended on what written under them."""
+"""An episode as a video: pictures with what was done and what depended on what written under them."""
 
 import textwrap
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class Episode:
         """The number of the step that solved the task."""
         return next((step.number for step in self.steps if step.success), None)
 
-    def filmed(self) -> "Episode":
+    def until_success(self) -> "Episode":
         """The part worth watching: it ends a few steps after the first success."""
         end = len(self.steps) if self.first_success is None else self.first_success + AFTER_SUCCESS
         return Episode(self.states[: end + 1], self.steps[:end], self.photos[: end + 1])
@@ -67,7 +67,7 @@ def graph_frames(
         fps: Frames a second.
         note: How the models are read.
     """
-    from elden.viewing.film import graph_film  # matplotlib takes long to load
+    from elden.viewing.video import graph_video  # matplotlib takes long to load
 
     sentences = [
         (_head(world, before, step),) for before, step in zip((None, *episode.steps), episode.steps, strict=False)
@@ -76,7 +76,7 @@ def graph_frames(
     factors = world.factors
     truths = np.asarray(factors.reduce_graph(np.stack([step.graph for step in episode.steps])))
     seen = None if called is None else called[: len(truths)]
-    shown = graph_film(images, truths, seen, factors.entity_names, factors.source_names("entity"), note)
+    shown = graph_video(images, truths, seen, factors.entity_names, factors.source_names("entity"), note)
     return [*shown, *shown[-1:] * round(_LAST_FRAME_S * fps)]
 
 
@@ -88,7 +88,7 @@ def _pictures(
     scenes = [world.scene(state) for state in episode.states]
     room = _letters(scenes[0], tile)
     captions = [_wrap(lines, room) for lines in [(f"{world.name}: an episode begins",), *sentences]]
-    # All frames of a film have one shape, hence as many lines under each.
+    # All frames of a video have one shape, hence as many lines under each.
     rows = max(map(len, captions))
     images = []
     for number, (scene, step, caption) in enumerate(zip(scenes, before, captions, strict=True)):

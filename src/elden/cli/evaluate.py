@@ -43,7 +43,7 @@ _TILE, _FPS = 40, 2.0
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Play episodes with the agents of a training run, finished or stopped; leaves tables, a film and learning curves.
+    """Play episodes with the agents of a training run, finished or stopped; leaves tables, a video and learning curves.
 
     All agents play the same initial states, with the newest state that the training has kept.
     """
@@ -125,7 +125,7 @@ def report(console: Console, training: Training, config: EvaluationConfig, comma
         write_json(folder.path / RESULTS, card)
         write_csv(folder.tables / "edges.csv", found.edge_rows())
         if found.example is not None and isinstance(training.world, World):
-            _write_film(folder.media / "episode.gif", training.world, found, found.example)
+            _write_video(folder.media / "episode.gif", training.world, found, found.example)
         drawn = _write_curves(folder.media / "curves.png", training)
     title = (
         f"{found.config.policy} policy after {found.env_steps:,} steps, {found.config.episodes} episodes of each agent"
@@ -163,11 +163,11 @@ def _episode(world: World, example: Example) -> Episode:
     return Episode(states, tuple(record(world, after, step) for after, step in zip(states[1:], steps, strict=True)))
 
 
-def _write_film(file: Path, world: World, found: Evaluation, example: Example) -> None:
-    episode = _episode(world, example).filmed()
+def _write_video(file: Path, world: World, found: Evaluation, example: Example) -> None:
+    episode = _episode(world, example).until_success()
     members = 0 if found.models is None else found.models.members
     note = "" if members == 0 else "   (its one model)" if members == 1 else f"   (most of {members} models)"
-    write_gif(file, graph_frames(world, episode, example.called, _TILE, _FPS, note), _FPS)
+    write_gif(file, graph_frames(world, episode, example.predicted, _TILE, _FPS, note), _FPS)
 
 
 def _write_curves(file: Path, training: Training) -> bool:
@@ -232,8 +232,10 @@ def rate_table(outcomes: Outcomes, seeds: Sequence[int], stage_names: tuple[str,
 def _edge_table(found: Evaluation) -> Table:
     """The edges between entities that were there or were seen, most frequent first; those on their own past as one."""
     rows = found.entities.rows()
-    others = sorted((row for row in rows if not row.own), key=lambda row: (-(row.true or 0), -(row.called or 0)))
-    fired = [row for row in others if row.true or row.called]
+    others = sorted(
+        (row for row in rows if not row.is_self_edge), key=lambda row: (-(row.true or 0), -(row.predicted or 0))
+    )
+    fired = [row for row in others if row.true or row.predicted]
     table = Table(title="edges of the local graphs, all agents together", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("effect <- cause")
     true = ("in steps", "in episodes") if found.entities.true is not None else ()
@@ -244,7 +246,7 @@ def _edge_table(found: Evaluation) -> Table:
     for row in fired[:_MOST_EDGES]:
         table.add_row(f"{row.dst} <- {row.src}", *_edge_cells(row))
     table.add_section()
-    own = reduce(add, (row for row in rows if row.own))
+    own = reduce(add, (row for row in rows if row.is_self_edge))
     table.add_row("own past of each", *_edge_cells(own))
     table.caption, table.caption_justify = _caption(found, others, len(fired)), "left"
     return table
@@ -252,7 +254,7 @@ def _edge_table(found: Evaluation) -> Table:
 
 _BETWEEN = {
     "edges that were there": "true_rate",
-    "edges that models see": "called_rate",
+    "edges that models see": "predicted_rate",
     "of seen true (precision)": "precision",
     "found (recall)": "recall",
     "F1": "f1",
@@ -293,7 +295,7 @@ def _between_table(found: Evaluation) -> Table:
         table.add_column("median", justify="right")
     medians = _medians(parts)
     for name, key in _BETWEEN.items():
-        if found.entities.true is None and key != "called_rate":
+        if found.entities.true is None and key != "predicted_rate":
             continue
         values = [getattr(part, key) for part in parts[:_MOST_SEEDS]] + [medians[key]] * (len(parts) > 1)
         table.add_row(name, *map(_share, values))
@@ -307,7 +309,7 @@ def density_warning(found: Evaluation, training: Training) -> str | None:
     parts = {seed: found.entities.between(agent) for agent, seed in enumerate(found.seeds)}
     words = []
     for density in ("nearly all", "nearly none"):
-        alike = {seed: part.called_rate or 0.0 for seed, part in parts.items() if part.density == density}
+        alike = {seed: part.predicted_rate or 0.0 for seed, part in parts.items() if part.density == density}
         if not alike:
             continue
         whose = "all agents" if len(alike) == len(parts) else f"seed{'s' * (len(alike) > 1)} {_listed(alike)}"
@@ -356,7 +358,7 @@ def _caption(found: Evaluation, others: Sequence[Edge], fired: int) -> str:
 
 def _edge_cells(edge: Edge) -> list[str]:
     cells = [edge.true_rate, edge.episode_rate] if edge.true is not None else []
-    cells += [edge.called_rate] if edge.called is not None else []
+    cells += [edge.predicted_rate] if edge.predicted is not None else []
     cells += [edge.recall, edge.precision, edge.agreement] if edge.both is not None else []
     return list(map(_share, cells))
 

@@ -1,4 +1,4 @@
-"""The kitchen with physics on the command line: films of it, and trained agents in it."""
+"""The kitchen with physics on the command line: videos of it, and trained agents in it."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -28,7 +28,7 @@ from elden.worlds.base import World, WorldState
 from elden.worlds.kitchen.robosuite import KitchenRobosuiteEnv, RobosuiteMissingError
 
 RESULTS = "evaluation_physics.json"
-FILM = "episode_physics.gif"
+VIDEO = "episode_physics.gif"
 _MADE_UP = ("skill_noise", "skill_failure")
 """Options of the twin that stand for physics."""
 _TILE, _FPS = 40, 2.0
@@ -99,28 +99,28 @@ def play_scripted(
     return recorder.episode
 
 
-def film_frames(world: World, episode: Episode, tile: int, fps: float) -> list[UInt8[np.ndarray, "height width 3"]]:
+def video_frames(world: World, episode: Episode, tile: int, fps: float) -> list[UInt8[np.ndarray, "height width 3"]]:
     """The pictures beside the true local graph of each step."""
     return graph_frames(world, episode, None, tile, fps, "")
 
 
 def report(console: Console, training: Training, config: EvaluationConfig, agents: int, command_line: str) -> None:
-    """Try the agents of a training run with physics; results and a film go into the run folder."""
+    """Try the agents of a training run with physics; results and a video go into the run folder."""
     folder = training.folder
-    film = folder.media / FILM
+    video = folder.media / VIDEO
     with refusals(folder.path), closing(kitchen_with_physics(training.world, "rgb_array")) as env:
         policies, steps = policies_of(training, agents, config.greedy)
         with study_progress(console) as tell:
             found = evaluate_elsewhere(policies, env, config, tell)
         write_json(folder.path / RESULTS, _card(training, config, steps, found, command_line))
         agent, number = _example(found)
-        _write_film(film, env, policies[agent], config, number)
+        _write_video(video, env, policies[agent], config, number)
     title = f"{config.policy} policy with physics, {config.episodes} episodes of each agent, no further training"
     seeds = training.config.all_seeds[:agents]
     console.print(rate_table(outcomes_of(found), seeds, training.world.stage_names, title))
     console.print("\nLook at")
     what = "solved" if found[agent][number].success else "not solved"
-    console.print(f"  {film}   (episode {number} of seed {seeds[agent]}, {what}, with its local graphs)")
+    console.print(f"  {video}   (episode {number} of seed {seeds[agent]}, {what}, with its local graphs)")
     console.print(f"  {folder.path / RESULTS}")
 
 
@@ -131,11 +131,11 @@ def _example(found: list[list[EpisodeOutcome]]) -> tuple[int, int]:
     return int(agent), int(number)
 
 
-def _write_film(file: Path, env: KitchenRobosuiteEnv, policy: Policy, config: EvaluationConfig, number: int) -> None:
-    """Play an episode once more, and film it: it goes as it went, for its randomness comes from its number alone."""
+def _write_video(file: Path, env: KitchenRobosuiteEnv, policy: Policy, config: EvaluationConfig, number: int) -> None:
+    """Play an episode once more, and record it: it goes as it went, for its randomness comes from its number alone."""
     recorder = Recorder(env)
     play_episode(env, policy, config.seed, number, recorder, longer=AFTER_SUCCESS)
-    write_gif(file, film_frames(env.world, recorder.episode.filmed(), _TILE, _FPS), _FPS)
+    write_gif(file, video_frames(env.world, recorder.episode.until_success(), _TILE, _FPS), _FPS)
 
 
 def _card(

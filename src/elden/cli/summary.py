@@ -57,8 +57,8 @@ def outcome(world: World, episode: Episode) -> Outcome:
 
 
 @dataclass(frozen=True)
-class Filmed:
-    """Which episode was filmed (from 1), and how many steps of it."""
+class VideoSummary:
+    """Which episode was recorded (from 1), and how many steps of it."""
 
     file: str
     episode: int
@@ -74,7 +74,7 @@ class Summary:
     seed: int
     epsilon: float
     outcomes: tuple[Outcome, ...]
-    film: Filmed
+    video: VideoSummary
 
     @property
     def steps(self) -> int:
@@ -106,7 +106,7 @@ class Summary:
             "world": {"name": self.world.name, **asdict(self.world)},
             "seed": self.seed,
             "epsilon": self.epsilon,
-            "film": asdict(self.film),
+            "video": asdict(self.video),
             "episodes": [_episode_json(one) for one in self.outcomes],
             "totals": {
                 "episodes": len(self.outcomes),

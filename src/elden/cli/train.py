@@ -34,7 +34,7 @@ from elden.storage.wandb_run import WandbRun, kept_project, require_wandb
 from elden.training.config import TrainingConfig
 from elden.training.host import on_host
 from elden.training.presets import TrainingPreset, training_preset
-from elden.training.run import NotFiniteError, Told, Training
+from elden.training.run import NotFiniteError, SeedMetrics, Training
 from elden.worlds.base import World
 
 _LINE_EVERY_S = 10.0
@@ -72,7 +72,7 @@ class TrainOptions:
     save_every_s: float = 300.0
     """Seconds between two states that are kept, in case the process is killed. Ctrl-C, or a request to
     terminate, always keeps one."""
-    chunk: int = 1
+    iterations_per_call: int = 1
     """Rollouts made by one call of the compiled program."""
     wandb: Annotated[str | None, shown_as("PROJECT", "none, or where the run is logged already")] = None
     """Log to this project of Weights & Biases too (pip install ".[wandb]")."""
@@ -80,14 +80,14 @@ class TrainOptions:
     def __post_init__(self) -> None:
         """Check the values."""
         check_range("save-every-s", self.save_every_s, 0, 1e9)
-        check_range("chunk", self.chunk, 1, 1_000_000)
+        check_range("iterations-per-call", self.iterations_per_call, 1, 1_000_000)
         if self.time_limit_s is not None:
             check_range("time-limit-s", self.time_limit_s, 0, 1e9)
 
     def options(self, command_line: str) -> dict[str, object]:
         """As `Training` takes them."""
         return {
-            "chunk": self.chunk,
+            "iterations_per_call": self.iterations_per_call,
             "save_every_s": self.save_every_s,
             "deadline": Deadline.after(self.time_limit_s),
             "command": command_line,
@@ -260,16 +260,17 @@ def _results(training: Training) -> Table:
 def _view(console: Console, training: Training) -> Iterator[None]:
     """A live view on a terminal; elsewhere a line every now and then."""
     view = _Live(console, training) if console.is_terminal else _Lines(console, training)
-    training.progress = view.tell
+    training.progress = view.show
     with view:
         yield
 
 
 class _Pace:
-    """How fast a training run goes, since the end of its first chunk in this sitting."""
+    """How fast a training run goes, since the end of its first call in this sitting."""
 
     def __init__(self, training: Training) -> None:
-        self.loop, self.seeds, self.chunk = training.config.loop, training.config.seeds, training.chunk
+        self.loop, self.seeds = training.config.loop, training.config.seeds
+        self.each = training.iterations_per_call
         self.first: int | None = None
         self.began: tuple[float, int] | None = None
 
@@ -278,12 +279,12 @@ class _Pace:
         now = time.monotonic()
         self.first = done if self.first is None else self.first
         if self.began is None:
-            if done >= self.first + self.chunk - 1 or done == self.loop.iterations:
+            if done >= self.first + self.each - 1 or done == self.loop.iterations:
                 self.began = (now, done)
             return None
-        # Iterations of a chunk are told together, when all of them are done.
-        chunks = -(-(done - self.began[1]) // self.chunk)
-        ended = min(chunks * self.chunk, self.loop.iterations - self.began[1])
+        # The iterations of a call are logged together, when all of them are done.
+        calls = -(-(done - self.began[1]) // self.each)
+        ended = min(calls * self.each, self.loop.iterations - self.began[1])
         taken = ended * self.loop.steps_per_iteration * self.seeds
         return taken / (now - self.began[0]) if taken and now > self.began[0] else None
 
@@ -305,13 +306,13 @@ class _Lines:
     def __exit__(self, *_: object) -> None:
         return
 
-    def tell(self, done: int, total: int, told: Told) -> None:
+    def show(self, done: int, total: int, metrics: SeedMetrics) -> None:
         now, speed = time.monotonic(), self.pace.speed(done)
         if done < total and now - self.said < _LINE_EVERY_S:
             return
         self.said = now
         steps = self.loop.steps_per_iteration
-        words = [f"{name} {mean:.3g}" for name, mean in _means(told).items()]
+        words = [f"{name} {mean:.3g}" for name, mean in _means(metrics).items()]
         if speed is not None:
             words = [f"{speed:,.0f} steps/s", f"{self.pace.left_s(done, speed):,.0f} s left", *words]
         self.console.print(f"step {done * steps:,} of {total * steps:,}: {', '.join(words)}")
@@ -334,26 +335,26 @@ class _Live:
     def __exit__(self, *_: object) -> None:
         self.live.stop()
 
-    def tell(self, done: int, total: int, told: Told) -> None:
+    def show(self, done: int, total: int, metrics: SeedMetrics) -> None:
         steps, speed = self.config.loop.steps_per_iteration, self.pace.speed(done)
         said = "" if speed is None else f"{speed:,.0f} steps/s"
         self.bar.update(self.task, completed=done, description=f"{done * steps:,} steps", speed=said)
-        self.live.update(Group(self.bar, self._table(told)))
+        self.live.update(Group(self.bar, self._table(metrics)))
 
-    def _table(self, told: Told) -> Table:
+    def _table(self, metrics: SeedMetrics) -> Table:
         table = Table(box=SIMPLE_HEAD)
         table.add_column("")
         seeds = list(self.config.all_seeds)[:_MOST_SEEDS]
         for seed in seeds:
             table.add_column(f"seed {seed}", justify="right")
         for name, metric in _ROWS.items():
-            if metric in told:
-                values = told[metric][: len(seeds)]
+            if metric in metrics:
+                values = metrics[metric][: len(seeds)]
                 table.add_row(name, *("–" if np.isnan(value) else f"{value:.3g}" for value in values))
         return table
 
 
-def _means(told: Told) -> dict[str, float]:
+def _means(metrics: SeedMetrics) -> dict[str, float]:
     """Means over seeds of what there is."""
-    found = {name: told[metric] for name, metric in _ROWS.items() if metric in told}
+    found = {name: metrics[metric] for name, metric in _ROWS.items() if metric in metrics}
     return {name: float(np.nanmean(values)) for name, values in found.items() if not np.isnan(values).all()}

@@ -23,7 +23,7 @@ from elden.ahead import compile_ahead
 from elden.dynamics.spread import Spread
 from elden.dynamics.training import Metrics, Model, Settings, Trainer, TrainState
 from elden.storage.arrays import DamagedDataError
-from elden.storage.slots import Slots
+from elden.storage.checkpoints import Checkpoints
 from elden.transitions import Transitions
 
 Progress: TypeAlias = Callable[[int, int, dict[str, list[float]]], None]
@@ -280,8 +280,8 @@ class Training:
         if self.progress is not None:
             self.progress(sum(clock.updates for clock in clocks), self.total, said)
 
-    def _slots(self, name: str) -> Slots | None:
-        return None if self.folder is None else Slots(self.folder / name, {**self.identity, "stage": name})
+    def _slots(self, name: str) -> Checkpoints | None:
+        return None if self.folder is None else Checkpoints(self.folder / name, {**self.identity, "stage": name})
 
     def _save(self, name: str, state: TrainState, clock: "_Clock") -> None:
         """Keep a state and the one before it, and drop older ones."""

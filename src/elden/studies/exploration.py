@@ -404,8 +404,8 @@ def _words_below(agents: Sequence[Agents], made: str, note: str | None) -> str:
     """What a reader of the tables must know: what the columns mean, and where the numbers are from."""
     words = (
         f"*Solved* counts agents whose success over solvable initial states was at least {SOLVED:.0%} in the last tenth"
-        " of the training; *steps to solve* is the median over all agents of the steps after which the mean of their success"
-        " over four rollouts first was there, those that never were counted as the slowest; it is known"
+        " of the training; *steps to solve* is the median over all agents of the steps after which the mean of their"
+        " success over four rollouts first was there, those that never were counted as the slowest; it is known"
         f" where half of the agents were.\n\n{made}"
     )
     devices = dict.fromkeys(str(each.summary["device"]) for each in agents if each.summary)

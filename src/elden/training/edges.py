@@ -13,7 +13,7 @@ Density: TypeAlias = Literal["nearly all", "some", "nearly none"]
 NEARLY_ALL, NEARLY_NONE = 0.9, 0.001
 """Shares of the edges between different nodes above and below which graphs hardly tell one step from another."""
 
-_COUNTS = ("steps", "episodes", "true", "true_episodes", "called", "both")
+_COUNTS = ("steps", "episodes", "true", "true_episodes", "predicted", "both")
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Edges:
         episodes: Episodes of each agent.
         true: Steps in which the edge was in the world's true local graph; None where that is not known.
         true_episodes: Episodes with such a step; None likewise.
-        called: Steps in which most members of the agent's own ensemble see the edge; None without an ensemble.
+        predicted: Steps in which most members of the agent's own ensemble see the edge; None without an ensemble.
         both: Steps in which both hold; None where one of them is not known.
     """
 
@@ -37,7 +37,7 @@ class Edges:
     episodes: int
     true: Int[np.ndarray, "agent dst src"] | None
     true_episodes: Int[np.ndarray, "agent dst src"] | None
-    called: Int[np.ndarray, "agent dst src"] | None
+    predicted: Int[np.ndarray, "agent dst src"] | None
     both: Int[np.ndarray, "agent dst src"] | None
 
     @classmethod
@@ -46,19 +46,19 @@ class Edges:
         names: tuple[tuple[str, ...], tuple[str, ...]],
         counts: Bool[np.ndarray, "time agent episode"],
         truth: Bool[np.ndarray, "time agent episode dst src"] | None,
-        called: Bool[np.ndarray, "time agent episode dst src"] | None,
+        predicted: Bool[np.ndarray, "time agent episode dst src"] | None,
     ) -> "Edges":
         """Those of some episodes."""
         mask = counts[..., None, None]
         true = None if truth is None else truth & mask
-        seen = None if called is None else called & mask
+        seen = None if predicted is None else predicted & mask
         return cls(
             *names,
             steps=counts.sum((0, 2)),
             episodes=counts.shape[2],
             true=None if true is None else true.sum((0, 2)),
             true_episodes=None if true is None else true.any(0).sum(1),
-            called=None if seen is None else seen.sum((0, 2)),
+            predicted=None if seen is None else seen.sum((0, 2)),
             both=None if seen is None or true is None else (seen & true).sum((0, 2)),
         )
 
@@ -74,7 +74,7 @@ class Edges:
 
         agents = len(self.steps) if agent is None else 1
         steps = int(self.steps.sum() if agent is None else self.steps[agent])
-        parts = (self.true, self.true_episodes, self.called, self.both)
+        parts = (self.true, self.true_episodes, self.predicted, self.both)
         counts = [None if part is None else of(part) for part in parts]
         return [
             Edge(
@@ -86,13 +86,13 @@ class Edges:
 
     def between(self, agent: int | None = None) -> "Between":
         """All edges that are not own ones as one, of one agent or of all of them together."""
-        rows = [row for row in self.rows(agent) if not row.own]
+        rows = [row for row in self.rows(agent) if not row.is_self_edge]
 
         def total(name: str) -> int | None:
             counts = [getattr(row, name) for row in rows]
             return None if None in counts else sum(counts)
 
-        return Between(sum(row.steps for row in rows), total("true"), total("called"), total("both"))
+        return Between(sum(row.steps for row in rows), total("true"), total("predicted"), total("both"))
 
 
 @dataclass(frozen=True)
@@ -102,13 +102,13 @@ class Between:
     Attributes:
         edges: Edges of all steps, whether there or not.
         true: Those that were there; None where that is not known.
-        called: Those that most members see; None without models.
+        predicted: Those that most members see; None without models.
         both: Those of which both hold; None where one of them is not known.
     """
 
     edges: int
     true: int | None
-    called: int | None
+    predicted: int | None
     both: int | None
 
     @property
@@ -117,14 +117,14 @@ class Between:
         return None if self.true is None or not self.edges else self.true / self.edges
 
     @property
-    def called_rate(self) -> float | None:
+    def predicted_rate(self) -> float | None:
         """Share of the edges that the models see."""
-        return None if self.called is None or not self.edges else self.called / self.edges
+        return None if self.predicted is None or not self.edges else self.predicted / self.edges
 
     @property
     def precision(self) -> float | None:
         """Share of what the models see that was there; None where they see nothing."""
-        return None if self.both is None or not self.called else self.both / self.called
+        return None if self.both is None or not self.predicted else self.both / self.predicted
 
     @property
     def recall(self) -> float | None:
@@ -134,21 +134,21 @@ class Between:
     @property
     def f1(self) -> float | None:
         """The harmonic mean of precision and recall; None where nothing was there and nothing is seen."""
-        if self.true is None or self.called is None or self.both is None or not self.true + self.called:
+        if self.true is None or self.predicted is None or self.both is None or not self.true + self.predicted:
             return None
-        return 2 * self.both / (self.true + self.called)
+        return 2 * self.both / (self.true + self.predicted)
 
     @property
     def density(self) -> Density | None:
         """How many edges the models see: all or none is what a wrong threshold gives, whatever the steps were."""
-        rate = self.called_rate
+        rate = self.predicted_rate
         if rate is None:
             return None
         return "nearly all" if rate > NEARLY_ALL else "nearly none" if rate < NEARLY_NONE else "some"
 
     def to_json(self) -> dict[str, object]:
         """As plain values."""
-        names = ("true_rate", "called_rate", "precision", "recall", "f1", "density")
+        names = ("true_rate", "predicted_rate", "precision", "recall", "f1", "density")
         return {name: getattr(self, name) for name in names}
 
 
@@ -162,7 +162,7 @@ class Edge:
     episodes: int
     true: int | None
     true_episodes: int | None
-    called: int | None
+    predicted: int | None
     both: int | None
 
     def __add__(self, other: "Edge") -> "Edge":
@@ -170,7 +170,7 @@ class Edge:
         return _added(self, other)
 
     @property
-    def own(self) -> bool:
+    def is_self_edge(self) -> bool:
         """Whether it comes from the destination itself, or from a part of it, or from what it is a part of."""
         dst, src = self.dst.split("."), self.src.split(".")
         return all(one == other for one, other in zip(dst, src, strict=False))
@@ -186,9 +186,9 @@ class Edge:
         return None if self.true_episodes is None else self.true_episodes / self.episodes
 
     @property
-    def called_rate(self) -> float | None:
+    def predicted_rate(self) -> float | None:
         """Share of steps in which the models see it."""
-        return None if self.called is None else self.called / self.steps
+        return None if self.predicted is None else self.predicted / self.steps
 
     @property
     def recall(self) -> float | None:
@@ -198,28 +198,28 @@ class Edge:
     @property
     def precision(self) -> float | None:
         """Share of the steps in which the models see it in which it was there."""
-        return None if self.both is None or not self.called else self.both / self.called
+        return None if self.both is None or not self.predicted else self.both / self.predicted
 
     @property
     def agreement(self) -> float | None:
         """Share of steps in which the models and the world say the same."""
-        if self.true is None or self.called is None or self.both is None:
+        if self.true is None or self.predicted is None or self.both is None:
             return None
-        return 1.0 - (self.true + self.called - 2 * self.both) / self.steps
+        return 1.0 - (self.true + self.predicted - 2 * self.both) / self.steps
 
     def to_json(self) -> dict[str, object]:
         """As plain values."""
         return {
             "dst": self.dst,
             "src": self.src,
-            "own_past": self.own,
+            "self_edge": self.is_self_edge,
             "steps": self.steps,
             "true_steps": self.true,
             "true_rate": self.true_rate,
             "true_episodes": self.true_episodes,
             "episode_rate": self.episode_rate,
-            "called_steps": self.called,
-            "called_rate": self.called_rate,
+            "predicted_steps": self.predicted,
+            "predicted_rate": self.predicted_rate,
             "recall": self.recall,
             "precision": self.precision,
             "agreement": self.agreement,

@@ -203,7 +203,7 @@ class Example:
         success: Whether the task was solved.
         states: The states, one more than there are steps.
         steps: The steps, up to the end of the episode.
-        called: The models' graphs between entities; None without models.
+        predicted: The models' graphs between entities; None without models.
     """
 
     agent: int
@@ -211,7 +211,7 @@ class Example:
     success: bool
     states: WorldState
     steps: Transition
-    called: Bool[np.ndarray, "time dst src"] | None
+    predicted: Bool[np.ndarray, "time dst src"] | None
 
 
 @dataclass(frozen=True)
@@ -276,10 +276,10 @@ class Evaluation:
             "together": self.rates(),
             "models": self.models,
             "edges": [edge.to_json() for edge in self.entities.rows()],
-            "film": None if self.example is None else self._film(self.example),
+            "video": None if self.example is None else self._video(self.example),
         }
 
-    def _film(self, example: Example) -> dict[str, object]:
+    def _video(self, example: Example) -> dict[str, object]:
         return {"seed": self.seeds[example.agent], "episode": example.number, "success": example.success}
 
     def edge_rows(self) -> list[Mapping[str, object]]:
@@ -322,14 +322,14 @@ def evaluate(training: Training, config: EvaluationConfig, progress: Progress | 
             tell("playing", first, total)
             played, number = play_some(first + np.arange(size, dtype=np.int32)), min(size, total - first)
             counted = min(max(config.graph_episodes - first, 0), number)
-            called = None
+            predicted = None
             if reader is not None and states is not None and counted:
                 tell("reading graphs", first, min(config.graph_episodes, total))
                 names = ("obs", "action", "next_obs")
                 steps = (jnp.asarray(getattr(played.steps, name)[:, :, :counted]) for name in names)
-                called = np.asarray(read_graphs(reader, states, *steps))
+                predicted = np.asarray(read_graphs(reader, states, *steps))
             best = parts[-1].example if parts else None
-            parts.append(_part(loop.world.factors, reader, played, called, first, (number, counted), best))
+            parts.append(_part(loop.world.factors, reader, played, predicted, first, (number, counted), best))
     tell("playing", total, total)
     return Evaluation(
         config=config,
@@ -379,7 +379,7 @@ def _part(
     factors: Factors,
     reader: MajorityReader | None,
     played: Played | HostPlayed,
-    called: Bool[np.ndarray, "time agent episode dst src"] | None,
+    predicted: Bool[np.ndarray, "time agent episode dst src"] | None,
     first: int,
     among: tuple[int, int],
     best: Example | None,
@@ -390,7 +390,7 @@ def _part(
         factors: What states are made of.
         reader: What reads the models; None without models.
         played: The episodes.
-        called: The edges that models see, in those in which edges are counted.
+        predicted: The edges that models see, in those in which edges are counted.
         first: Number of the first episode.
         among: How many of them count, and in how many of these edges are counted.
         best: The best example so far.
@@ -404,7 +404,7 @@ def _part(
     counts = np.asarray(played.counts)[:, :, :counted]
     graph = played.steps.graph
     truth = None if graph is None else np.asarray(graph)[:, :, :counted]
-    own = called
+    own = predicted
     levels: tuple[Granularity, Granularity] = ("variable", "variable") if reader is None else reader.levels
     names = factors.source_names(levels[0])[:-1], factors.source_names(levels[1])
     coarse = None if own is None else _to_entities(factors, own, levels)
@@ -423,7 +423,7 @@ def _better(
     best: Example | None,
     outcomes: Outcomes,
     played: Played,
-    called: Bool[np.ndarray, "time agent episode dst src"] | None,
+    predicted: Bool[np.ndarray, "time agent episode dst src"] | None,
     among: tuple[int, int],
 ) -> Example:
     """The example so far, or a better one among the first of these episodes: number of the first, and how many."""
@@ -447,7 +447,7 @@ def _better(
         success=bool(outcomes.success[agent, number]),
         states=jax.tree.map(lambda *parts: jnp.concatenate(parts), begun, after),
         steps=jax.tree.map(cut, played.steps),
-        called=None if called is None else called[:length, agent, number],
+        predicted=None if predicted is None else predicted[:length, agent, number],
     )
 
 

@@ -89,7 +89,7 @@ class HostCollector:
         self.obs, self.elapsed = step.following, np.where(step.done, 0, self.elapsed + 1)
         ended = step.terminated | (step.done & self.loop.config.horizon_ends)
         after = elapsed + np.float32(1.0 / self.world.max_steps)
-        told = {
+        outcome = {
             "next_obs": step.next_obs,
             "done": step.done,
             "reward": step.reward,
@@ -102,7 +102,7 @@ class HostCollector:
             "action": action,
             "log_prob": log_prob,
             "elapsed": np.stack([elapsed, after], axis=-1),
-            **{name: self._apart(part) for name, part in told.items()},
+            **{name: self._apart(part) for name, part in outcome.items()},
         }
 
 

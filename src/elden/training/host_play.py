@@ -89,10 +89,10 @@ def play_on_host(
             break
         action = np.asarray(_act(loop, greedy, policy, keys, jnp.int32(time), jnp.asarray(apart(obs))))
         step = hosts.step(action.reshape(-1))
-        told = {"obs": obs, "next_obs": step.next_obs, "success": step.success, "stages": step.stages}
+        outcome = {"obs": obs, "next_obs": step.next_obs, "success": step.success, "stages": step.stages}
         if step.graph is not None:
-            told["graph"] = step.graph
-        taken.append({"action": action, "counts": going, **{name: apart(part) for name, part in told.items()}})
+            outcome["graph"] = step.graph
+        taken.append({"action": action, "counts": going, **{name: apart(part) for name, part in outcome.items()}})
         obs, going = step.following, going & ~apart(step.done)
     return _played(taken, loop.world.max_steps)
 

@@ -1,4 +1,4 @@
-"""A training run on the host: compiled chunks of iterations, with logs, states on disk and time limits between them.
+"""A training run on the host: compiled iterations, with logs, checkpoints and time limits between them.
 
 Everything that an iteration does depends on its number, the seed and the state before it. So a training run that was
 stopped or killed, and then continues from the last state that was kept, makes the same numbers as one that was never
@@ -23,9 +23,9 @@ from elden.ahead import compile_ahead
 from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.hosts.world import PREFIX, HostConfig, HostWorld
 from elden.provenance import code_digest, provenance
+from elden.storage.checkpoints import Checkpoints, Kept
 from elden.storage.folder import RunFolder, RunFolderError, read_config
 from elden.storage.plain import from_plain, plain
-from elden.storage.slots import Kept, Slots
 from elden.training.algorithm import Loop, LoopState
 from elden.training.config import TrainingConfig
 from elden.training.host import HostProgram
@@ -33,10 +33,10 @@ from elden.training.rollout import Metrics
 from elden.worlds.base import World
 from elden.worlds.registry import make, world_card
 
-Told: TypeAlias = dict[str, list[float]]
+SeedMetrics: TypeAlias = dict[str, list[float]]
 """Metrics of one iteration, a number for each seed."""
 
-Progress: TypeAlias = Callable[[int, int, Told], None]
+Progress: TypeAlias = Callable[[int, int, SeedMetrics], None]
 """Called with the iterations done and to be done, and the metrics of the last one."""
 
 STATE_VERSION = 9
@@ -78,7 +78,7 @@ class Training:
         config: TrainingConfig,
         folder: Path,
         *,
-        chunk: int = 1,
+        iterations_per_call: int = 1,
         save_every_s: float = 300.0,
         keep: int = 2,
         deadline: Deadline | None = None,
@@ -91,28 +91,29 @@ class Training:
             world: Where agents act.
             config: How they learn.
             folder: The run folder. One that holds an unfinished training with the same settings continues.
-            chunk: Iterations between two returns to the host.
+            iterations_per_call: Iterations between two returns to the host.
             save_every_s: Time after which the state is kept.
             keep: How many states are kept.
-            deadline: When to stop, at the end of a chunk.
-            progress: Told of every iteration.
+            deadline: When to stop, at the end of a call.
+            progress: SeedMetrics of every iteration.
             command: The command line, for the records.
 
         Raises:
             RunFolderError: The folder holds something else.
         """
-        if chunk < 1 or keep < 1:
-            raise ValueError(f"chunk={chunk}, keep={keep} given; both must be 1 or more")
-        if isinstance(world, HostWorld) and chunk > 1:
+        if iterations_per_call < 1 or keep < 1:
+            raise ValueError(f"iterations_per_call={iterations_per_call}, keep={keep} given; both must be 1 or more")
+        if isinstance(world, HostWorld) and iterations_per_call > 1:
             raise ValueError(
-                f"chunk={chunk} given; {world.name} is stepped on the host, so every rollout returns there"
+                f"iterations_per_call={iterations_per_call} given; {world.name} is stepped on the host, so every rollout"
+                " returns there"
             )
         code_digest()  # now: sources may be edited while a training runs
-        self.world, self.config, self.chunk = world, config, chunk
+        self.world, self.config, self.iterations_per_call = world, config, iterations_per_call
         self.loop: Loop[Any] = Loop.of(world, config)
         identity = self.identity(world, config)
         self.folder = RunFolder(folder, identity)
-        self.slots = Slots(self.folder.checkpoints, _identity_of_states(identity), keep)
+        self.slots = Checkpoints(self.folder.checkpoints, _identity_of_states(identity), keep)
         self.save_every_s = save_every_s
         self.deadline = deadline or Deadline()
         self.progress = progress
@@ -209,18 +210,18 @@ class Training:
         kept, saved = iteration, time.monotonic()
         try:
             while iteration < total:
-                number = min(self.chunk, total - iteration)
+                number = min(self.iterations_per_call, total - iteration)
                 program, compile_s = program_of(number).ready(state, keys)
                 began = time.perf_counter()
                 after, metrics = program(state, keys, jnp.int32(iteration))
-                told = list(_by_iteration(metrics))
+                logged = list(_by_iteration(metrics))
                 clock = clock.plus(compile_s, time.perf_counter() - began)
-                for i, each in enumerate(told):
+                for i, each in enumerate(logged):
                     self._check(iteration + i, each)
-                # Both at once: whatever happens while metrics are told, a state is kept under its own number.
+                # Both at once: whatever happens while metrics are logged, a state is kept under its own number.
                 first, state, iteration = iteration, after, iteration + number
-                for i, each in enumerate(told, 1):
-                    self._tell(first + i, each)
+                for i, each in enumerate(logged, 1):
+                    self._log(first + i, each)
                 if iteration < total and self.deadline.over:
                     raise OutOfTimeError(f"the time limit is over, after {iteration} of {total} iterations")
                 if time.monotonic() - saved > self.save_every_s:
@@ -256,22 +257,22 @@ class Training:
         self.folder.forget_after(iteration * self.config.loop.steps_per_iteration)
         return (state, 0, Clock()) if kept is None else (kept.tree, iteration, Clock.load(kept.card))
 
-    def _check(self, iteration: int, told: Told) -> None:
+    def _check(self, iteration: int, logged: SeedMetrics) -> None:
         """Refuse numbers that are not finite, but for those of what did not happen in the iteration."""
         loop = self.config.loop
         missing: tuple[str, ...] = _MAY_BE_MISSING
         if iteration < loop.warmup_iterations:
             missing += ("policy/",) if loop.learn_in_warmup else ("policy/", "dynamics/", "bonus/")
-        for name, values in told.items():
+        for name, values in logged.items():
             if not name.startswith(missing) and not all(map(math.isfinite, values)):
                 step = iteration * loop.steps_per_iteration
                 raise NotFiniteError(f"{name} is {values} in the rollout from step {step} on; the state before is kept")
 
-    def _tell(self, iteration: int, told: Told) -> None:
+    def _log(self, iteration: int, logged: SeedMetrics) -> None:
         step = iteration * self.config.loop.steps_per_iteration
-        self.folder.log(step, told)
+        self.folder.log(step, logged)
         if self.progress is not None:
-            self.progress(iteration, self.config.loop.iterations, told)
+            self.progress(iteration, self.config.loop.iterations, logged)
 
     def _save(self, iteration: int, state: LoopState[Any], clock: Clock) -> None:
         self.slots.save(iteration, state, {"clock": {"compile_s": clock.compile_s, "train_s": clock.train_s}})
@@ -319,14 +320,14 @@ def _summary_of_seed(
     }
 
 
-def _by_iteration(metrics: Mapping[str, Float[Array, "iteration seed"]]) -> Iterator[Told]:
+def _by_iteration(metrics: Mapping[str, Float[Array, "iteration seed"]]) -> Iterator[SeedMetrics]:
     """The metrics of each iteration."""
     arrays = {name: np.asarray(values) for name, values in metrics.items()}
     for i in range(len(next(iter(arrays.values())))):
         yield {name: values[i].tolist() for name, values in arrays.items()}
 
 
-_Chunk: TypeAlias = Callable[[LoopState[Any], Key[Array, " seed"], Int[Array, ""]], tuple[LoopState[Any], Metrics]]
+_Advance: TypeAlias = Callable[[LoopState[Any], Key[Array, " seed"], Int[Array, ""]], tuple[LoopState[Any], Metrics]]
 
 
 _ProgramOf: TypeAlias = "Callable[[int], _Program | HostProgram]"
@@ -353,9 +354,9 @@ class _Program:
 
     def __init__(self, loop: Loop[Any], number: int) -> None:
         self.loop, self.number = loop, number
-        self.compiled: _Chunk | None = None
+        self.compiled: _Advance | None = None
 
-    def ready(self, state: LoopState[Any], keys: Key[Array, " seed"]) -> tuple[_Chunk, float]:
+    def ready(self, state: LoopState[Any], keys: Key[Array, " seed"]) -> tuple[_Advance, float]:
         """The program, and the time that it took to compile where it had not been yet."""
         if self.compiled is not None:
             return self.compiled, 0.0

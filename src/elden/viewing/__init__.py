@@ -11,7 +11,7 @@ from elden.lazy import lazily
 
 if TYPE_CHECKING:
     from elden.viewing.comparison import Line, bonus_curves, running_mean, stage_bars
-    from elden.viewing.graphs import episode_strip, graph_heatmap, outcomes, own_past
+    from elden.viewing.graphs import episode_strip, graph_heatmap, outcomes, self_edges
     from elden.viewing.map import MapCell, map_table, solve_map
     from elden.viewing.style import save
     from elden.viewing.tables import (
@@ -45,11 +45,11 @@ __all__ = [
     "markdown_table",
     "method_bars",
     "outcomes",
-    "own_past",
     "rich_table",
     "running_mean",
     "save",
     "score_histogram",
+    "self_edges",
     "solve_map",
     "stage_bars",
 ]
@@ -71,7 +71,7 @@ _HOMES = {
     "markdown_table": "elden.viewing.tables",
     "method_bars": "elden.viewing.tables",
     "outcomes": "elden.viewing.graphs",
-    "own_past": "elden.viewing.graphs",
+    "self_edges": "elden.viewing.graphs",
     "rich_table": "elden.viewing.tables",
     "running_mean": "elden.viewing.comparison",
     "save": "elden.viewing.style",

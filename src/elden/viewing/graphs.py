@@ -1,7 +1,8 @@
 """Pictures of dependency graphs: truth beside scores, and the graphs of an episode step by step.
 
-Every graph is `[dst, src]`, the action being the last source: a row depends on a column. An edge is called where its
-score is at least the threshold; it is then *found* or a *false alarm*, and a true edge that is not called is *missed*.
+Every graph is `[dst, src]`, the action being the last source: a row depends on a column. An edge is predicted where
+its score is at least the threshold; it is then *found* or a *false alarm*, and a true edge that is not predicted is
+*missed*.
 Names are "entity.variable", or just "entity" at entity level; the two sides may be of different granularity.
 """
 
@@ -43,11 +44,11 @@ from elden.viewing.matrices import (
     label_columns,
     label_rows,
     outcomes,
-    own_past,
     relative_scores,
+    self_edges,
 )
 
-__all__ = ["FALSE_ALARM", "FOUND", "MISSED", "NOTHING", "episode_strip", "graph_heatmap", "outcomes", "own_past"]
+__all__ = ["FALSE_ALARM", "FOUND", "MISSED", "NOTHING", "episode_strip", "graph_heatmap", "outcomes", "self_edges"]
 
 _READING = "A cell says whether the row's next value depends on the column's present value, or on the action."
 _CALLED = (FOUND, MISSED, FALSE_ALARM)
@@ -70,34 +71,34 @@ def graph_heatmap(
 ) -> Figure:
     """Truth, scores and their difference side by side, of one transition or on average over many.
 
-    Of many transitions, how often each edge was called is compared with the truth; the mean scores stand beside them.
+    Of many transitions, how often each edge was predicted is compared with the truth, beside the mean scores.
 
     Args:
         truth: Bool `[dst, src]`: one transition. Bool `[time, dst, src]`: many, which are averaged. Float `[dst, src]`
             in [0, 1]: how often each edge was true.
-        scores: Of the shape of `truth`. Where `truth` is an average, how often each edge was called, in [0, 1].
+        scores: Of the shape of `truth`. Where `truth` is an average, how often each edge was predicted, in [0, 1].
         threshold: An edge is called where its score is at least this.
         dst_names: Names of the rows.
         src_names: Names of the columns; the action, where it comes last, is set apart.
         title: Title of the figure.
-        mask: True where a cell is left out, see `own_past`; drawn grey and hatched. None leaves out nothing.
+        mask: True where a cell is left out, see `self_edges`; drawn grey and hatched. None leaves out nothing.
 
     Raises:
         ValueError: Shapes that do not fit the names or each other, or values that are not finite or out of range.
     """
-    true, called = np.asarray(truth), np.asarray(scores)
-    hidden = check_graphs(true, called, threshold, dst_names, src_names, mask)
+    true, predicted = np.asarray(truth), np.asarray(scores)
+    hidden = check_graphs(true, predicted, threshold, dst_names, src_names, mask)
     rows, columns = Side(tuple(dst_names)), Side(tuple(src_names))
     single, many = true.ndim == 2 and true.dtype == np.bool_, true.ndim == 3
     sheet = _Sheet(rows, columns, panels=4 if many else 3)
     figure, panels = sheet.figure(title)
     if single:
-        _draw_single(figure, panels, sheet, true, called, float(threshold), hidden)
+        _draw_single(figure, panels, sheet, true, predicted, float(threshold), hidden)
         return figure
     if many:
-        _draw_mean_scores(figure, panels.pop(1), sheet, called.mean(0), hidden)
-        true, called = true.mean(0), (called >= threshold).mean(0)
-    _draw_average(figure, panels, sheet, true, called, float(threshold), hidden, len(truth) if many else None)
+        _draw_mean_scores(figure, panels.pop(1), sheet, predicted.mean(0), hidden)
+        true, predicted = true.mean(0), (predicted >= threshold).mean(0)
+    _draw_average(figure, panels, sheet, true, predicted, float(threshold), hidden, len(truth) if many else None)
     return figure
 
 
@@ -127,7 +128,7 @@ def episode_strip(
         action_names_per_step: What was done, for every step.
         pictures: The world before every step.
         steps: Which of the steps to draw, by index; None draws all.
-        mask: True where an edge is left out, see `own_past`.
+        mask: True where an edge is left out, see `self_edges`.
         title: Title of the figure.
 
     Raises:
@@ -141,7 +142,7 @@ def episode_strip(
     as_nodes = not (rows.fine or columns.fine) and len(set(rows.names) | set(columns.names)) <= MAX_NODES
     shape = None if pictures is None else pictures[0].shape
     strip = _Strip(rows, columns, as_nodes, len(shown), 0.0 if shape is None else shape[0] / shape[1])
-    own = bool((own_past(dst_names, src_names) & ~hidden).any())
+    own = bool((self_edges(dst_names, src_names) & ~hidden).any())
     figure = strip.figure(title or "Local dependencies, step by step", threshold, own, len(true), pictures is not None)
     results = outcomes(true, values, threshold)
     for place, step in enumerate(shown):
@@ -308,29 +309,29 @@ def _draw_average(
     panels: Sequence[Axes],
     sheet: _Sheet,
     truth: Float[np.ndarray, "dst src"],
-    called: Float[np.ndarray, "dst src"],
+    predicted: Float[np.ndarray, "dst src"],
     threshold: float,
     hidden: Bool[np.ndarray, "dst src"],
     count: int | None,
 ) -> None:
     rows, columns = sheet.rows, sheet.columns
-    seen = np.concatenate([truth[~hidden], called[~hidden], [0.01]])
+    seen = np.concatenate([truth[~hidden], predicted[~hidden], [0.01]])
     most, gap = (
         math.ceil(float(v) * 20 - 1e-6) / 20
-        for v in (seen.max(), max(0.1, np.abs(called - truth)[~hidden].max(initial=0)))
+        for v in (seen.max(), max(0.1, np.abs(predicted - truth)[~hidden].max(initial=0)))
     )
     blues = _share_map()
     signed = LinearSegmentedColormap.from_list("signed", [style.MISSED, style.PAPER, style.FALSE_ALARM])
     transitions = "transitions" if count is None else f"{count:,} transitions"
     drawn = (
         ("How often true", truth, blues, Normalize(0, most), f"share of {transitions}"),
-        ("How often called", called, blues, Normalize(0, most), f"share with score ≥ {threshold:.3g}"),
+        ("How often predicted", predicted, blues, Normalize(0, most), f"share with score ≥ {threshold:.3g}"),
         (
             "Called minus true",
-            called - truth,
+            predicted - truth,
             signed,
             Normalize(-gap, gap),
-            "← called too rarely   ·   called too often →",
+            "← predicted too rarely   ·   predicted too often →",
         ),
     )
     for axes, (name, values, cmap, norm, words) in zip(panels, drawn, strict=True):
@@ -415,7 +416,7 @@ class _Strip:
         reads = arrows if self.as_nodes else "a row depends on a column"
         some = f"{self.count} of {steps} steps" if self.count < steps else f"{steps} steps"
         before = ", each pictured before its action" if pictures else ""
-        words = f"{some}{before}; {reads}; called where score ≥ {threshold:.3g}"
+        words = f"{some}{before}; {reads}; predicted where score ≥ {threshold:.3g}"
         figure.text(3.0 / width, 1 - 0.53 / height, words, size=style.SMALL_PT, color=style.GREY, va="center")
         return figure
 

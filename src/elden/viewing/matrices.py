@@ -28,7 +28,7 @@ _DECADES = 2
 GLYPH = 0.62  # width of a letter over the size of the type, on average and rounded up
 
 
-def own_past(dst_names: Sequence[str], src_names: Sequence[str]) -> Bool[np.ndarray, "dst src"]:
+def self_edges(dst_names: Sequence[str], src_names: Sequence[str]) -> Bool[np.ndarray, "dst src"]:
     """Where source and destination are the same variable or entity, or, of unlike granularity, belong together."""
 
     def same(dst: str, src: str) -> bool:

@@ -1,7 +1,7 @@
 """Pictures of worlds: a scene in, pixels or terminal text out.
 
 A world says what is where as a `Scene`; nothing here knows any world's rules. `draw` makes an image, `text` a
-terminal picture and `write_gif` a film of several images. The image is the grid and, under it, a panel: what
+terminal picture and `write_gif` a video of several images. The image is the grid and, under it, a panel: what
 the agent holds, status pairs, the inventory and free caption lines.
 
 The shape of an image depends only on the tile size, the scene's `width` and `height`, whether it has an
@@ -509,7 +509,7 @@ def write_gif(path: str | os.PathLike[str], frames: Sequence[UInt8[np.ndarray, "
     Args:
         path: the file to write.
         frames: images of one shape, at least one.
-        fps: frames a second, above 0 and at most 50 (viewers slow faster films down).
+        fps: frames a second, above 0 and at most 50 (viewers slow faster videos down).
 
     Raises:
         ValueError: no frames, frames of several shapes, or a frame rate out of range.

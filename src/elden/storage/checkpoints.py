@@ -34,7 +34,7 @@ class Kept(Generic[_Tree]):
     card: Mapping[str, object]
 
 
-class Slots:
+class Checkpoints:
     """The states of one training run."""
 
     def __init__(self, folder: Path, identity: Mapping[str, object], keep: int = 2) -> None:

@@ -1,4 +1,4 @@
-"""`elden film`: watch the scripted policy of a world; a film and a summary are left behind."""
+"""`elden video`: watch the scripted policy of a world; a video and a summary are left behind."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -18,14 +18,14 @@ from elden.cli import steps
 from elden.cli.console import make_console
 from elden.cli.episodes import Episode, frames
 from elden.cli.errors import UsageError, check_range, check_seed
-from elden.cli.summary import Filmed, Outcome, Summary, outcome, summary_table, write_summary
+from elden.cli.summary import Outcome, Summary, VideoSummary, outcome, summary_table, write_summary
 from elden.cli.worlds import shown_as, world_choice
 from elden.provenance import provenance
 from elden.viewing.pictures import write_gif
 from elden.worlds.base import World
 from elden.worlds.registry import make
 
-_FILM = "episode.gif"
+_VIDEO = "episode.gif"
 _DEFAULT = make("carwash", solvable_only=True)
 
 
@@ -34,8 +34,8 @@ def _solvable_world_choice() -> object:
 
 
 @dataclass(frozen=True)
-class Film:
-    """Play scripted episodes of a world, and leave a film and a summary of them."""
+class Video:
+    """Play scripted episodes of a world, and leave a video and a summary of them."""
 
     world: Annotated[World, tyro.conf.arg(name="", constructor_factory=_solvable_world_choice)] = _DEFAULT
     """Which world. Only solvable initial states are drawn here, unless --no-solvable-only is given."""
@@ -45,14 +45,14 @@ class Film:
     """How often the scripted action is replaced by a random one."""
     seed: int = 0
     """Decides the initial states and all randomness."""
-    out: Annotated[Path | None, shown_as("PATH", "runs/film/WORLD, or runs/film/WORLD-physics")] = None
-    """Folder for the film and the summary; earlier ones there are written over."""
+    out: Annotated[Path | None, shown_as("PATH", "runs/video/WORLD, or runs/video/WORLD-physics")] = None
+    """Folder for the video and the summary; earlier ones there are written over."""
     tile: int = 40
-    """Pixels of a cell in the film."""
+    """Pixels of a cell in the video."""
     fps: float = 4.0
-    """Frames a second of the film."""
+    """Frames a second of the video."""
     physics: bool = False
-    """Play kitchen with physics (robosuite) instead of its twin, and film it beside its local graphs."""
+    """Play kitchen with physics (robosuite) instead of its twin, and record it beside its local graphs."""
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -64,13 +64,13 @@ class Film:
 
     @property
     def folder(self) -> Path:
-        """Where the film goes."""
+        """Where the video goes."""
         if self.out is not None:
             return self.out
-        return Path("runs/film") / f"{self.world.name}{'-physics' if self.physics else ''}"
+        return Path("runs/video") / f"{self.world.name}{'-physics' if self.physics else ''}"
 
     def run(self, command_line: str) -> None:
-        """Play, film, sum up."""
+        """Play, record, sum up."""
         console = make_console()
         out = self.folder
         try:
@@ -79,30 +79,30 @@ class Film:
             raise UsageError(f"--out {out} cannot be made a folder: {error.strerror}") from None
         if not os.access(out, os.W_OK):
             raise UsageError(f"--out {out} cannot be written to")
-        outcomes, filmed, number = self._play(console)
-        shown = filmed.filmed()
-        write_gif(out / _FILM, self._frames(shown), self.fps)
+        outcomes, recorded, number = self._play(console)
+        shown = recorded.until_success()
+        write_gif(out / _VIDEO, self._frames(shown), self.fps)
         summary = Summary(
             origin=provenance(command_line),
             world=self.world,
             seed=self.seed,
             epsilon=self.epsilon,
             outcomes=tuple(outcomes),
-            film=Filmed(_FILM, number, len(shown.steps)),
+            video=VideoSummary(_VIDEO, number, len(shown.steps)),
         )
         files = write_summary(summary, out)
         console.print(summary_table(summary))
         console.print("\nLook at")
         what = "solved" if outcomes[number - 1].success else "not solved"
-        console.print(f"  {out / _FILM}   (episode {number}, {what})")
+        console.print(f"  {out / _VIDEO}   (episode {number}, {what})")
         for file in files:
             console.print(f"  {file}")
 
     def _frames(self, shown: Episode) -> list[UInt8[np.ndarray, "height width 3"]]:
         if self.physics:
-            from elden.cli.physics import film_frames
+            from elden.cli.physics import video_frames
 
-            return film_frames(self.world, shown, self.tile, self.fps)
+            return video_frames(self.world, shown, self.tile, self.fps)
         return frames(self.world, shown, self.tile, self.fps)
 
     def _player(self) -> Callable[[Key[Array, ""], Callable[[], None]], Episode]:
@@ -115,20 +115,20 @@ class Film:
         return lambda key, advance: play_episode(self.world, key, self.epsilon, advance)
 
     def _play(self, console: Console) -> tuple[list[Outcome], Episode, int]:
-        """How all episodes went, and the one to film with its number: the first that was solved, else the first."""
+        """How all episodes went, and the one to record with its number: the first that was solved, else the first."""
         outcomes: list[Outcome] = []
-        films: dict[int, Episode] = {}
+        videos: dict[int, Episode] = {}
         play = self._player()
         with _progress(console, self.episodes, self.world.max_steps) as (advance, finish):
             for number in range(1, self.episodes + 1):
                 key = jax.random.fold_in(jax.random.key(self.seed), number)
                 episode = play(key, advance)
                 outcomes.append(outcome(self.world, episode))
-                if number == 1 or (outcomes[-1].success and not outcomes[0].success and len(films) == 1):
-                    films[number] = episode
+                if number == 1 or (outcomes[-1].success and not outcomes[0].success and len(videos) == 1):
+                    videos[number] = episode
                 finish(number, outcomes[-1])
-        number = max(films)
-        return outcomes, films[number], number
+        number = max(videos)
+        return outcomes, videos[number], number
 
 
 def play_episode(world: World, key: Key[Array, ""], epsilon: float, advance: Callable[[], None]) -> Episode:

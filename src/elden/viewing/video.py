@@ -1,4 +1,4 @@
-"""An episode as a film: the world beside its local graphs, step by step."""
+"""An episode as a video: the world beside its local graphs, step by step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from elden.viewing.matrices import (
     label_columns,
     label_rows,
     outcomes,
-    own_past,
+    self_edges,
 )
 
 _DPI = 100
@@ -40,10 +40,10 @@ _WORDS = {FOUND: "true, and the models see it", MISSED: "true, but not seen", FA
 
 
 @style.styled
-def graph_film(
+def graph_video(
     pictures: Sequence[UInt8[np.ndarray, "_height _width 3"]],
     truths: Bool[np.ndarray | Array, "_time _dst _src"],
-    called: Bool[np.ndarray | Array, "_time _dst _src"] | None,
+    predicted: Bool[np.ndarray | Array, "_time _dst _src"] | None,
     dst_names: Sequence[str],
     src_names: Sequence[str],
     note: str = "",
@@ -56,7 +56,7 @@ def graph_film(
     Args:
         pictures: The world before the first step and after each.
         truths: The true graphs of the steps.
-        called: The edges that models see in the same steps.
+        predicted: The edges that models see in the same steps.
         dst_names: Names of the rows of a graph.
         src_names: Names of its columns, the action last.
         note: How the models are read, for the line above their graph.
@@ -65,15 +65,15 @@ def graph_film(
         ValueError: Numbers of pictures, steps and names that do not fit.
     """
     true = np.asarray(truths)
-    seen = true if called is None else np.asarray(called)
+    seen = true if predicted is None else np.asarray(predicted)
     if len(pictures) != len(true) + 1 or len({picture.shape for picture in pictures}) > 1:
         raise ValueError(
             f"{len(pictures)} pictures of {len({picture.shape for picture in pictures})} shapes for {len(true)} steps;"
             " give one of one shape before the first step and after each"
         )
-    hidden = own_past(dst_names, src_names)
+    hidden = self_edges(dst_names, src_names)
     check_graphs(true, seen.astype(float), 0.5, dst_names, src_names, hidden)
-    panel = _Panel(tuple(dst_names), tuple(src_names), hidden, called is not None, pictures[0].shape[0], note)
+    panel = _Panel(tuple(dst_names), tuple(src_names), hidden, predicted is not None, pictures[0].shape[0], note)
     drawn: dict[bytes, UInt8[np.ndarray, "high wide 3"]] = {}
     nothing = np.zeros(hidden.shape, np.bool_)
     frames = []
@@ -118,7 +118,7 @@ class _Panel:
         return max(self.picture_height, self.graphs * (self.least + _ROOM) + _FOOT)
 
     def draw(
-        self, truth: Bool[np.ndarray, "dst src"], called: Bool[np.ndarray, "dst src"], begun: bool
+        self, truth: Bool[np.ndarray, "dst src"], predicted: Bool[np.ndarray, "dst src"], begun: bool
     ) -> UInt8[np.ndarray, "high wide 3"]:
         """The graphs of one step."""
         figure = Figure(figsize=(_SIDE / _DPI, self.height / _DPI), dpi=_DPI)
@@ -128,7 +128,7 @@ class _Panel:
         words = f"{count} edge{'' if count == 1 else 's'}" if begun else "the episode begins"
         self._graph(figure, 0, true, "What depended on what in this step", words)
         if self.models:
-            results = outcomes(truth, called.astype(float), 0.5)
+            results = outcomes(truth, predicted.astype(float), 0.5)
             numbers = {outcome: int(((results == outcome) & ~self.hidden).sum()) for outcome in _WORDS}
             said = f"{numbers[FOUND]} found, {numbers[MISSED]} missed, {numbers[FALSE_ALARM]} false"
             self._graph(figure, 1, results, "What the agent's models see", f"{said}{self.note}" if begun else "")
