@@ -105,8 +105,8 @@ class Training:
             raise ValueError(f"iterations_per_call={iterations_per_call}, keep={keep} given; both must be 1 or more")
         if isinstance(world, HostWorld) and iterations_per_call > 1:
             raise ValueError(
-                f"iterations_per_call={iterations_per_call} given; {world.name} is stepped on the host, so every rollout"
-                " returns there"
+                f"iterations_per_call={iterations_per_call} given; {world.name} is stepped on the host, so every"
+                " rollout returns there"
             )
         code_digest()  # now: sources may be edited while a training runs
         self.world, self.config, self.iterations_per_call = world, config, iterations_per_call
