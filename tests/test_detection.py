@@ -17,6 +17,7 @@ from dynamics_cases import DISCRETE, layout_of, random_transitions
 import elden
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.runs import Deadline, OutOfTimeError, Run, Training
+from elden.factors import Discrete, Entity, Factors, Variable
 from elden.graphs.evaluate import default_chunk
 from elden.graphs.gradient import Gradient
 from elden.graphs.input_mask import InputMask
@@ -38,7 +39,7 @@ from elden.studies.measuring import (
 )
 from elden.studies.paper import METRICS, TABLE_1, TABLE_2, paper_cells, row_name
 from elden.studies.presets import detection_preset
-from elden.studies.reading import load_reader
+from elden.studies.reading import learn_reader, load_reader
 from elden.studies.reproduce import reproduce, table_rows
 from elden.studies.results import Detection, slug
 from elden.studies.tables import cells_of, comparison_table, detection_table, skipped_lines
@@ -571,3 +572,20 @@ def test_file_names() -> None:
     assert slug("λ = 0.01") == "lambda-0.01"
     assert slug("no mixup, no penalty") == "no-mixup-no-penalty"
     assert len({slug(row_name(coefficient)) for coefficient in TABLE_2}) == len(TABLE_2)
+
+
+def test_a_reader_learns_from_transitions_of_somebody_else() -> None:
+    """Two lamps: each flips by an action of its own, the second one only while the first is lit."""
+    rng = np.random.default_rng(0)
+    obs, action = rng.integers(0, 2, (2000, 2)), rng.integers(0, 2, 2000)
+    flips = np.stack([action == 0, (action == 1) & (obs[:, 0] == 1)], axis=1)
+    lit = Variable("lit", Discrete(2))
+    factors = Factors((Entity("first", (lit,)), Entity("second", (lit,))))
+    steps = Transitions(jnp.asarray(obs), jnp.asarray(action), jnp.asarray(obs ^ flips))
+    network = NetworkConfig(features=(16,), heads=1, head_size=8, mlp=(16,))
+    reader = learn_reader(factors, 2, steps, updates=600, network=network)
+    graphs = reader.graphs(steps)
+    assert reader.names == (("first.lit", "second.lit"), ("first.lit", "second.lit", "action"))
+    np.testing.assert_allclose(graphs[flips[:, 0], 0][:, [1, 2]].mean(0), [0.0, 1.0], atol=0.05)
+    np.testing.assert_allclose(graphs[flips[:, 1], 1][:, [0, 2]].mean(0), [1.0, 1.0], atol=0.05)
+    assert not graphs[~flips[:, 1], 1][:, [0, 2]].any()

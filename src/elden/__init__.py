@@ -12,17 +12,19 @@ from elden.registration import register_all
 if TYPE_CHECKING:
     from elden.agents.ppo import PpoConfig
     from elden.api import compare, detect, evaluate, resume, train
+    from elden.bonuses.base import Space
     from elden.bonuses.ensemble import EnsembleConfig
     from elden.bonuses.intrinsic import IntrinsicReward
     from elden.bonuses.model_based import GateConfig
-    from elden.bonuses.registry import BONUSES, BonusConfig
+    from elden.bonuses.registry import BONUSES, BonusConfig, make_bonus
     from elden.dynamics.config import NetworkConfig, TrainConfig
     from elden.factors import Continuous, Discrete, Entity, Factors, Variable
     from elden.graphs.registry import DETECTORS
+    from elden.hosts.world import HostConfig, HostWorld
     from elden.studies.config import DetectConfig
-    from elden.studies.dataset import CollectConfig, collect
+    from elden.studies.dataset import CollectConfig, collect, load_dataset
     from elden.studies.presets import detection_preset
-    from elden.studies.reading import load_reader
+    from elden.studies.reading import GraphReader, learn_reader, load_reader
     from elden.training.config import LoopConfig, TrainingConfig
     from elden.training.evaluation import EvaluationConfig
     from elden.training.host import on_host
@@ -46,10 +48,14 @@ __all__ = [
     "EvaluationConfig",
     "Factors",
     "GateConfig",
+    "GraphReader",
+    "HostConfig",
+    "HostWorld",
     "IntrinsicReward",
     "LoopConfig",
     "NetworkConfig",
     "PpoConfig",
+    "Space",
     "Steps",
     "TrainConfig",
     "TrainingConfig",
@@ -61,8 +67,11 @@ __all__ = [
     "detect",
     "detection_preset",
     "evaluate",
+    "learn_reader",
+    "load_dataset",
     "load_reader",
     "make",
+    "make_bonus",
     "on_host",
     "resume",
     "train",
@@ -70,6 +79,13 @@ __all__ = [
 ]
 
 _HOMES = {
+    "load_dataset": "elden.studies.dataset",
+    "HostWorld": "elden.hosts.world",
+    "HostConfig": "elden.hosts.world",
+    "learn_reader": "elden.studies.reading",
+    "GraphReader": "elden.studies.reading",
+    "make_bonus": "elden.bonuses.registry",
+    "Space": "elden.bonuses.base",
     "BONUSES": "elden.bonuses.registry",
     "BonusConfig": "elden.bonuses.registry",
     "CollectConfig": "elden.studies.dataset",

@@ -1,10 +1,12 @@
 """The commands as functions: train, resume, evaluate, detect, compare."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from elden.hosts.world import PREFIX, HostConfig, HostWorld
 from elden.names import nearest_names
 from elden.studies import detection, exploration
 from elden.studies.config import DetectConfig
@@ -13,6 +15,7 @@ from elden.studies.results import Detection
 from elden.training import evaluation
 from elden.training.config import TrainingConfig
 from elden.training.evaluation import Evaluation, EvaluationConfig
+from elden.training.host import on_host
 from elden.training.presets import TrainingPreset, training_preset
 from elden.training.run import Progress, Training
 from elden.worlds.base import World
@@ -20,7 +23,7 @@ from elden.worlds.registry import make
 
 
 def train(
-    world: World | str,
+    world: World | HostWorld | str,
     bonus: str | None = None,
     *,
     preset: TrainingPreset = "plus",
@@ -40,7 +43,8 @@ def train(
     2560
 
     Args:
-        world: The environment, or its name.
+        world: The environment, or its name: one of ours, or `gym:ID` for one of others (under
+            `if __name__ == "__main__":`, because its processes import the script that starts them).
         bonus: Name of the bonus; None takes the preset's.
         preset: The settings to start from: the paper's, or ours.
         config: All settings; then `bonus` and `preset` must not be given, or agree with it.
@@ -50,19 +54,26 @@ def train(
         progress: Called with the iterations done and to be done, and the metrics of the last one.
         **options: Those of `Training` that do not change results, such as `deadline` or `save_every_s`.
     """
-    made = make(world) if isinstance(world, str) else world
+    made = _world(world) if isinstance(world, str) else world
     settings = training_preset(preset, made.name, bonus) if config is None else config
+    if config is None and preset == "plus" and isinstance(made, HostWorld):
+        settings = on_host(settings)
     if bonus is not None and settings.bonus_name != bonus:
         raise ValueError(f"bonus={bonus!r} given beside a config with {settings.bonus_name!r}; give one of them")
     if steps is not None:
         settings = replace(settings, loop=replace(settings.loop, steps=steps))
     if seeds is not None:
         settings = replace(settings, seeds=seeds)
-    where = Path("runs/train") / f"{made.name}-{settings.bonus_name}-{preset}" if folder is None else Path(folder)
+    name = re.sub(r"[^\w-]+", "-", made.name)
+    where = Path("runs/train") / f"{name}-{settings.bonus_name}-{preset}" if folder is None else Path(folder)
     training = Training(made, settings, where, progress=progress, **options)
     if not training.finished:
         training.run()
     return training
+
+
+def _world(name: str) -> World | HostWorld:
+    return HostWorld.look(HostConfig(name.removeprefix(PREFIX))) if name.startswith(PREFIX) else make(name)
 
 
 def resume(folder: Path | str, steps: int | None = None, **options: Any) -> Training:

@@ -1,7 +1,7 @@
 """Graphs of any transitions, read with a model that a run has left."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -11,11 +11,16 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Num
 
 from elden.dynamics.checkpoint import load_model
+from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.layout import Layout
-from elden.dynamics.training import Model
-from elden.graphs.base import Detector, Reference
+from elden.dynamics.likelihood import encode
+from elden.dynamics.runs import Run, Training
+from elden.dynamics.training import Model, Trainer
+from elden.factors import Discrete, Factors, Kind
+from elden.graphs.base import Detector, Reference, Scheduled, changed
 from elden.graphs.evaluate import convert, score_transitions
 from elden.graphs.registry import detector_named
+from elden.graphs.thresholds import automatic
 from elden.names import nearest_names
 from elden.storage.arrays import DamagedDataError, read_arrays, write_arrays
 from elden.storage.folder import SUMMARY
@@ -23,6 +28,10 @@ from elden.studies.config import LEVELS, Level
 from elden.studies.errors import StudyError
 from elden.transitions import Transitions
 
+_EXAMPLES = 256
+"""Transitions whose values detectors try."""
+_MOST = 4096
+"""Transitions from which a threshold is chosen."""
 _REFERENCE = "reference"
 _PARTS = ("obs", "action", "next_obs")
 
@@ -135,6 +144,53 @@ def load_reader(folder: Path | str, method: str, seed: int | None = None) -> Gra
     detector = detector_named(methods[method]["detector"])
     reference = load_reference(path, saved.layout)
     return GraphReader(detector, saved.layout, saved.model, reference, summary["level"], chosen["auto_threshold"])
+
+
+def learn_reader(
+    factors: Factors,
+    actions: Kind | int,
+    steps: Steps,
+    detector: Detector | str = "intervention",
+    *,
+    network: NetworkConfig | None = None,
+    train: TrainConfig | None = None,
+    updates: int = 2000,
+    seed: int = 0,
+) -> GraphReader:
+    """A detector with a model that has learnt from transitions of your own, at its automatic threshold.
+
+    Args:
+        factors: What observations are made of.
+        actions: What kind actions are, or how many there are.
+        steps: The transitions.
+        detector: What reads graphs, or its name.
+        network: The network; None takes small ones, one for each variable.
+        train: How it learns; None takes settings for few updates.
+        updates: Updates of the model.
+        seed: Decides its first weights and the order of transitions.
+    """
+    chosen = detector_named(detector) if isinstance(detector, str) else detector
+    config = train or TrainConfig(learning_rate=1e-3, mixup=0.0, penalty=1e-3 if chosen.penalised else 0.0)
+    rise = min(1.0, updates / max(1, 5 * config.penalty_stop))
+    config = replace(
+        config, penalty_start=int(rise * config.penalty_start), penalty_stop=int(rise * config.penalty_stop)
+    )
+    if isinstance(chosen, Scheduled):
+        chosen = chosen.fitted(config, updates)
+    sizes = network or NetworkConfig(features=(32,), heads=2, head_size=8, mlp=(32, 32))
+    layout = Layout(factors, Discrete(actions) if isinstance(actions, int) else actions, sizes)
+    seen = Transitions(*map(jnp.asarray, (steps.obs, steps.action, steps.next_obs)))
+    run = Run(seed, config.penalty if chosen.penalised else 0.0, config.mixup)
+    trained = Training(Trainer(layout, config, chosen.variant), (run,), seen, num_updates=updates).finish().models
+    model: Model = jax.tree.map(lambda leaf: leaf[0], trained)
+    reference = Reference.of(layout, seen.obs, seen.action, seen.next_obs, _EXAMPLES)
+    level: Level = "entity" if sizes.children == "entity" else "variable"
+    reader = GraphReader(chosen, layout, model, reference, level, 0.0)
+    some = seen[jnp.asarray(np.random.default_rng(seed).permutation(seen.action.shape[0])[:_MOST])]
+    happened = changed(layout, encode(layout, some.obs, some.action, some.next_obs), reference)
+    mask = factors.edge_mask(*LEVELS[level])
+    threshold = automatic(reader.scores(some), np.asarray(happened), mask, chosen.threshold_rule)
+    return replace(reader, threshold=threshold)
 
 
 def save_reference(folder: Path, seen: Transitions, values: int) -> None:
