@@ -205,7 +205,7 @@ def test_wrong_spaces_and_settings_are_refused() -> None:
 
 # The page says what is so.
 
-PAGE = Path(__file__).parent.parent / "docs" / "your_own.md"
+PAGE = Path(__file__).parents[2] / "docs" / "your_own.md"
 MODULE, LOOP = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 

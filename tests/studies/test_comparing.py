@@ -279,7 +279,7 @@ def test_tables_of_parts_of_a_grid_are_joined(tmp_path: Path) -> None:
     tables = [str(tmp_path / part / "table.json") for part in "ab"]
 
     def join(*files: str) -> subprocess.CompletedProcess[str]:
-        script = str(Path(__file__).parents[1] / "tools" / "join_comparisons.py")
+        script = str(Path(__file__).parents[2] / "tools" / "join_comparisons.py")
         words = [sys.executable, script, "--out", str(tmp_path / "all"), "--tables", *files]
         return subprocess.run(words, capture_output=True, text=True, check=False)
 
