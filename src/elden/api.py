@@ -17,7 +17,7 @@ from elden.training.config import TrainingConfig
 from elden.training.evaluation import Evaluation, EvaluationConfig
 from elden.training.host import on_host
 from elden.training.presets import TrainingPreset, training_preset
-from elden.training.run import Progress, Training
+from elden.training.run import Progress, TrainingRun
 from elden.worlds.base import World
 from elden.worlds.registry import make
 
@@ -33,7 +33,7 @@ def train(
     folder: Path | str | None = None,
     progress: Progress | None = None,
     **options: Any,
-) -> Training:
+) -> TrainingRun:
     """Train agents to the end. A run that was stopped in this folder continues.
 
     >>> run = elden.train("thawing", "none", steps=2560, seeds=1, folder="runs/api")
@@ -52,7 +52,7 @@ def train(
         seeds: Number of agents.
         folder: The run folder; None takes `runs/train/WORLD-BONUS-PRESET`.
         progress: Called with the iterations done and to be done, and the metrics of the last one.
-        **options: Those of `Training` that do not change results, such as `deadline` or `save_every_s`.
+        **options: Those of `TrainingRun` that do not change results, such as `deadline` or `save_every_s`.
     """
     made = _world(world) if isinstance(world, str) else world
     settings = training_preset(preset, made.name, bonus) if config is None else config
@@ -66,7 +66,7 @@ def train(
         settings = replace(settings, seeds=seeds)
     name = re.sub(r"[^\w-]+", "-", made.name)
     where = Path("runs/train") / f"{name}-{settings.bonus_name}-{preset}" if folder is None else Path(folder)
-    training = Training(made, settings, where, progress=progress, **options)
+    training = TrainingRun(made, settings, where, progress=progress, **options)
     if not training.finished:
         training.run()
     return training
@@ -76,7 +76,7 @@ def _world(name: str) -> World | HostWorld:
     return HostWorld.look(HostConfig(name.removeprefix(PREFIX))) if name.startswith(PREFIX) else make(name)
 
 
-def resume(folder: Path | str, steps: int | None = None, **options: Any) -> Training:
+def resume(folder: Path | str, steps: int | None = None, **options: Any) -> TrainingRun:
     """Continue a run that was stopped, from its folder alone; or train a finished one for longer.
 
     >>> elden.resume("runs/api", steps=5120).folder.read_summary()["env_steps"]
@@ -85,18 +85,18 @@ def resume(folder: Path | str, steps: int | None = None, **options: Any) -> Trai
     Args:
         folder: The run folder.
         steps: Environment steps of each agent in all; None leaves them as they are.
-        **options: Those of `Training` that do not change results.
+        **options: Those of `TrainingRun` that do not change results.
     """
     path = Path(folder)
     if steps is not None:
-        Training.extend(path, steps)
-    training = Training.open(path, **options)
+        TrainingRun.extend(path, steps)
+    training = TrainingRun.open(path, **options)
     if not training.finished:
         training.run()
     return training
 
 
-def evaluate(run: Training | Path | str, episodes: int = 200, **settings: Any) -> Evaluation:
+def evaluate(run: TrainingRun | Path | str, episodes: int = 200, **settings: Any) -> Evaluation:
     """Try the agents of a run, and read local graphs off their models.
 
     >>> found = elden.evaluate("runs/api", episodes=4)
@@ -108,7 +108,7 @@ def evaluate(run: Training | Path | str, episodes: int = 200, **settings: Any) -
         episodes: Episodes of each agent.
         **settings: Further fields of `EvaluationConfig`.
     """
-    training = run if isinstance(run, Training) else Training.open(Path(run))
+    training = run if isinstance(run, TrainingRun) else TrainingRun.open(Path(run))
     return evaluation.evaluate(training, EvaluationConfig(episodes=episodes, **settings))
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 from elden.dynamics.config import TrainConfig
 from elden.dynamics.likelihood import encode
 from elden.dynamics.replay import Priorities
-from elden.dynamics.runs import Run, Training
+from elden.dynamics.runs import ModelTraining, Run
 from elden.dynamics.training import Metrics, Model, Trainer, TrainState
 from elden.transitions import Transitions
 
@@ -174,8 +174,8 @@ def test_a_mixed_example_counts_for_its_larger_part() -> None:
 def test_runs_with_priorities_side_by_side_are_runs_one_by_one() -> None:
     data = one_surprise()
     runs = (Run(0, mixup=0.0), Run(1, mixup=0.0))
-    together = Training(TRAINER, runs, data, 6, segment=3).finish().models
-    alone = Training(TRAINER, runs[1:], data, 6, segment=3).finish().models
+    together = ModelTraining(TRAINER, runs, data, 6, segment=3).finish().models
+    alone = ModelTraining(TRAINER, runs[1:], data, 6, segment=3).finish().models
     pairs = list(zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True))
     assert all(np.allclose(a[1], b[0], atol=1e-4) for a, b in pairs)
     assert not all(np.allclose(a[0], b[0], atol=1e-4) for a, b in pairs)

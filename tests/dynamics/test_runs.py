@@ -10,7 +10,7 @@ from dynamics_cases import ACTION, DISCRETE, random_transitions
 
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.layout import Layout
-from elden.dynamics.runs import Deadline, OutOfTimeError, Run, Training
+from elden.dynamics.runs import Deadline, ModelTraining, OutOfTimeError, Run
 from elden.dynamics.training import Trainer
 from elden.storage.checkpoints import from_arrays, to_arrays
 
@@ -19,12 +19,12 @@ CONFIG = TrainConfig(batch_size=4, penalty_start=4, penalty_stop=8)
 RUNS = (Run(1, 0.1), Run(0, 0.0), Run(0, 0.1))
 
 
-def training(folder: Path | None, **values: object) -> Training:
-    made = Training(Trainer(LAYOUT, CONFIG), RUNS, random_transitions(LAYOUT, 64), 8, 2, folder, {"kind": "test"})
+def training(folder: Path | None, **values: object) -> ModelTraining:
+    made = ModelTraining(Trainer(LAYOUT, CONFIG), RUNS, random_transitions(LAYOUT, 64), 8, 2, folder, {"kind": "test"})
     return replace(made, **values)  # type: ignore[arg-type]
 
 
-def in_sittings(made: Training) -> tuple[Training, int]:
+def in_sittings(made: ModelTraining) -> tuple[ModelTraining, int]:
     """The training, stopped as early as it can be until it has ended, and how often it was stopped."""
     for stops in range(20):
         try:

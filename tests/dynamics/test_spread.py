@@ -9,7 +9,7 @@ from dynamics_cases import random_transitions, small_layout
 from jaxtyping import Array, Float
 
 from elden.dynamics.config import TrainConfig
-from elden.dynamics.runs import Run, Training
+from elden.dynamics.runs import ModelTraining, Run
 from elden.dynamics.spread import Spread
 from elden.dynamics.training import Trainer
 
@@ -42,7 +42,7 @@ def test_no_more_devices_than_runs() -> None:
 
 @pytest.mark.slow
 def test_a_run_is_the_same_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    training = Training(TRAINER, tuple(Run(seed, 0.1) for seed in range(3)), random_transitions(LAYOUT, 32), 6)
+    training = ModelTraining(TRAINER, tuple(Run(seed, 0.1) for seed in range(3)), random_transitions(LAYOUT, 32), 6)
     spread = training.finish()
     monkeypatch.setattr(Spread, "here", classmethod(lambda cls, runs: cls(runs, 1)))
     alone = training.finish()

@@ -17,7 +17,7 @@ from elden.dynamics.config import Precision, TrainConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch
 from elden.dynamics.mixup import mix, mixup_coefficients, mixup_table
-from elden.dynamics.runs import Run, Training
+from elden.dynamics.runs import ModelTraining, Run
 from elden.dynamics.training import Metrics, Model, Settings, Trainer, TrainState
 from elden.dynamics.variants import rising
 from elden.transitions import Transitions
@@ -287,7 +287,7 @@ def test_the_shared_beginning_of_runs_changes_nothing() -> None:
     """Each run alone gives the same parameters, to the rounding of batched products, wherever segments end."""
     data = learnable()
     said: list[tuple[int, int, dict[str, list[float]]]] = []
-    together = Training(
+    together = ModelTraining(
         FORKED, RUNS, data, 8, segment=3, progress=lambda done, total, metrics: said.append((done, total, metrics))
     ).finish()
     assert together.speed.updates == 2 * 4 + 4 * 4
@@ -295,7 +295,7 @@ def test_the_shared_beginning_of_runs_changes_nothing() -> None:
     assert {total for _, total, _ in said} == {24}
     assert all(len(values) == 2 for _, _, metrics in said for values in metrics.values())
     for index in (0, 2):
-        alone = Training(FORKED, RUNS[index : index + 1], data, 8, segment=3).finish()
+        alone = ModelTraining(FORKED, RUNS[index : index + 1], data, 8, segment=3).finish()
         assert largest_difference(one_of(together.models, index), one_of(alone.models, 0)) < 1e-4
     for first, second in ((0, 2), (1, 3), (0, 1)):
         assert largest_difference(one_of(together.models, first), one_of(together.models, second)) > 1e-3
@@ -304,8 +304,8 @@ def test_the_shared_beginning_of_runs_changes_nothing() -> None:
 def test_nothing_to_train_is_refused() -> None:
     trainer = Trainer(small_layout(), FAST)
     with pytest.raises(ValueError, match="0 runs of 5 updates"):
-        Training(trainer, (), learnable(), 5)
+        ModelTraining(trainer, (), learnable(), 5)
     with pytest.raises(ValueError, match="1 runs of 0 updates"):
-        Training(trainer, RUNS[:1], learnable(), 0)
+        ModelTraining(trainer, RUNS[:1], learnable(), 0)
     with pytest.raises(ValueError, match="at least 1"):
         Trainer(small_layout(), FAST, members=0)

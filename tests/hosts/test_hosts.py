@@ -37,7 +37,7 @@ from elden.training.algorithm import Loop
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.evaluation import _APART, EvaluationConfig
 from elden.training.host import HostCollector, begun_anew
-from elden.training.run import Training
+from elden.training.run import TrainingRun
 
 ENVS, ROLLOUT, ITERATIONS = 2, 20, 3
 TINY = TrainingConfig(
@@ -194,14 +194,14 @@ def test_success_is_told_or_else_what_was_paid() -> None:
 
 
 @pytest.fixture(scope="module")
-def resumed(tmp_path_factory: pytest.TempPathFactory) -> Training:
+def resumed(tmp_path_factory: pytest.TempPathFactory) -> TrainingRun:
     """A training run of two sittings: one iteration, then two."""
     folder = tmp_path_factory.mktemp("hosts") / "run"
     world = HostWorld.look(HostConfig(CORRIDOR, ("length=3",)))
     with pytest.raises(OutOfTimeError):
-        Training(world, TINY, folder, deadline=Deadline.after(0)).run()
+        TrainingRun(world, TINY, folder, deadline=Deadline.after(0)).run()
     assert not multiprocessing.active_children()
-    again = Training.open(folder)
+    again = TrainingRun.open(folder)
     assert again.begins_episodes_anew
     assert again.world == world
     again.run()
@@ -209,7 +209,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Training:
     return again
 
 
-def test_the_models_learn_from_what_environments_say_also_after_resuming(resumed: Training) -> None:
+def test_the_models_learn_from_what_environments_say_also_after_resuming(resumed: TrainingRun) -> None:
     kept = resumed.kept()
     assert kept is not None
     assert isinstance(kept.tree.bonus, ModelState)
@@ -232,7 +232,7 @@ def test_the_models_learn_from_what_environments_say_also_after_resuming(resumed
     assert ended > 4
 
 
-def test_new_episodes_owe_nothing_to_those_before(resumed: Training) -> None:
+def test_new_episodes_owe_nothing_to_those_before(resumed: TrainingRun) -> None:
     kept = resumed.kept()
     assert kept is not None
     full = replace(kept.tree.bonus.memory, paid=jnp.ones_like(kept.tree.bonus.memory.paid))
@@ -245,7 +245,7 @@ def test_new_episodes_owe_nothing_to_those_before(resumed: Training) -> None:
     np.testing.assert_array_equal(again.scale.squares, state.scale.squares)
 
 
-def test_a_run_folder_has_what_that_of_our_own_worlds_has(resumed: Training) -> None:
+def test_a_run_folder_has_what_that_of_our_own_worlds_has(resumed: TrainingRun) -> None:
     lines = list(resumed.folder.metrics())
     assert [line["step"] for line in lines] == [40, 80, 120]
     assert all(len(line["episode/success"]) == 2 for line in lines)
@@ -253,7 +253,7 @@ def test_a_run_folder_has_what_that_of_our_own_worlds_has(resumed: Training) -> 
     assert [seed["seed"] for seed in resumed.folder.read_summary()["seeds"]] == [0, 1]
 
 
-def one_by_one(training: Training, agent: int, number: int) -> tuple[bool, int]:
+def one_by_one(training: TrainingRun, agent: int, number: int) -> tuple[bool, int]:
     """Success and length of one episode, played slowly."""
     kept = training.kept()
     assert kept is not None
@@ -274,7 +274,7 @@ def one_by_one(training: Training, agent: int, number: int) -> tuple[bool, int]:
 
 
 @pytest.mark.slow
-def test_agents_are_evaluated_as_far_as_the_environment_allows(resumed: Training) -> None:
+def test_agents_are_evaluated_as_far_as_the_environment_allows(resumed: TrainingRun) -> None:
     console = Console(file=io.StringIO(), width=200)
     found = report(console, resumed, EvaluationConfig(3), "test")
     assert not multiprocessing.active_children()
@@ -294,16 +294,16 @@ def test_agents_are_evaluated_as_far_as_the_environment_allows(resumed: Training
 
 def test_a_rollout_that_is_one_chunk_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="iterations_per_call=2"):
-        Training(HostWorld.look(HostConfig(CORRIDOR)), TINY, tmp_path / "run", iterations_per_call=2)
+        TrainingRun(HostWorld.look(HostConfig(CORRIDOR)), TINY, tmp_path / "run", iterations_per_call=2)
 
 
-def test_a_training_whose_module_is_gone_is_named(resumed: Training, tmp_path: Path) -> None:
+def test_a_training_whose_module_is_gone_is_named(resumed: TrainingRun, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     text = (resumed.folder.path / "config.json").read_text()
     (folder / "config.json").write_text(text.replace("host_cases:", "gone_cases:"))
     with pytest.raises(RunFolderError, match="gone_cases"):
-        Training.open(folder)
+        TrainingRun.open(folder)
 
 
 # Environments that fail.
@@ -380,7 +380,7 @@ def learnt(bonus: str, folder: Path, steps: int) -> float:
     loop = LoopConfig(num_envs=8, rollout=24, steps=steps, warmup_steps=192)
     config = replace(TINY, bonus_name=bonus, loop=loop, ppo=PpoConfig(1e-2, minibatch_size=64, hidden=(32,)), seeds=1)
     config = replace(config, bonus=replace(config.bonus, ensemble=replace(config.bonus.ensemble, capacity=2000)))
-    training = Training(HostWorld.look(HostConfig(CORRIDOR, ("length=6",), processes=False)), config, folder)
+    training = TrainingRun(HostWorld.look(HostConfig(CORRIDOR, ("length=6",), processes=False)), config, folder)
     training.run()
     first = next(training.folder.metrics())
     assert first["episode/success"][0] < 0.35

@@ -23,7 +23,7 @@ from elden.dynamics.runs import Deadline
 from elden.storage.plain import plain
 from elden.studies.exploration import Agents, Contender, WorldEntry, compare, comparison, folder_name, training_words
 from elden.studies.processes import Job, run_jobs
-from elden.training.run import Training
+from elden.training.run import TrainingRun
 from elden.viewing import Line, bonus_curves, running_mean, stage_bars
 from elden.viewing.style import bonus_colors
 from elden.worlds.base import World
@@ -241,7 +241,7 @@ def begun(folder: Path, steps: int = 400, finished: bool = True) -> None:
     command = parse(["train", "chain", "--depth", "2", "--bonus", "none", "--seeds", "2", "--steps", str(steps)])
     assert isinstance(command, Train)
     assert isinstance(command.world, World)
-    training = Training(command.world, command.config, folder)
+    training = TrainingRun(command.world, command.config, folder)
     for step in range(100, 500, 100):
         names = ("episode/success_solvable", "episode/normalized_stage", "stage/link0", "stage/link1")
         training.folder.log(step, {name: [1.0, step / 500] for name in names})

@@ -16,7 +16,7 @@ from dynamics_cases import DISCRETE, layout_of, random_transitions
 
 import elden
 from elden.dynamics.config import NetworkConfig, TrainConfig
-from elden.dynamics.runs import Deadline, OutOfTimeError, Run, Training
+from elden.dynamics.runs import Deadline, ModelTraining, OutOfTimeError, Run
 from elden.factors import Discrete, Entity, Factors, Variable
 from elden.graphs.evaluate import default_chunk
 from elden.graphs.gradient import Gradient
@@ -223,10 +223,10 @@ def test_finished_models_are_taken_from_the_folder(
 ) -> None:
     first, folder = finished
 
-    def refuse(self: Training) -> None:
+    def refuse(self: ModelTraining) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(Training, "_train", refuse)
+    monkeypatch.setattr(ModelTraining, "_train", refuse)
     again = detect(thawing(), TINY, dataset=data(), folder=folder, figures=False)
     assert_equal(again.groups["plain"].models, first.groups["plain"].models)
     assert again.rows[1].seeds == first.rows[1].seeds

@@ -33,7 +33,7 @@ from elden.training.algorithm import Loop
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.edges import Edge, Edges
 from elden.training.evaluation import Evaluation, EvaluationConfig, Models, Outcomes, evaluate, play
-from elden.training.run import Training
+from elden.training.run import TrainingRun
 from elden.transitions import Transitions
 from elden.viewing.curves import Curve, learning_curves
 from elden.viewing.video import graph_video
@@ -61,12 +61,12 @@ EPISODES = 5
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> Training:
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> TrainingRun:
     """A training run that was stopped halfway; what it has kept is read once."""
     folder = tmp_path_factory.mktemp("evaluating") / "run"
     with pytest.raises(OutOfTimeError):
-        Training(WORLD, TINY, folder, deadline=Deadline.after(0)).run()
-    training = Training.open(folder)
+        TrainingRun(WORLD, TINY, folder, deadline=Deadline.after(0)).run()
+    training = TrainingRun.open(folder)
     kept = training.kept()
     training.kept = lambda: kept  # type: ignore[method-assign]
     return training
@@ -87,7 +87,7 @@ def choose(loop: Loop[Any], network: ActorCritic, key: Key[Array, ""], state: Wo
     return action
 
 
-def one_by_one(training: Training, agent: int, number: int) -> list[tuple[WorldState, Transition]]:
+def one_by_one(training: TrainingRun, agent: int, number: int) -> list[tuple[WorldState, Transition]]:
     """An episode step by step, with what was there before each step."""
     kept = training.kept()
     assert kept is not None
@@ -115,7 +115,7 @@ def votes_of(reader: MajorityReader, state: ModelState, seen: Transitions) -> Bo
     return jnp.stack(scores) >= 0.1
 
 
-def majority(training: Training, agent: int, taken: list[Transition]) -> Bool[np.ndarray, "step dst src"]:
+def majority(training: TrainingRun, agent: int, taken: list[Transition]) -> Bool[np.ndarray, "step dst src"]:
     """The graphs that more than half of an agent's models see."""
     kept = training.kept()
     assert kept is not None
@@ -130,7 +130,7 @@ def majority(training: Training, agent: int, taken: list[Transition]) -> Bool[np
 
 
 @pytest.mark.usefixtures("few_at_a_time")
-def test_rates_and_edges_are_those_of_a_slow_count(stopped: Training) -> None:
+def test_rates_and_edges_are_those_of_a_slow_count(stopped: TrainingRun) -> None:
     told: list[tuple[str, int, int]] = []
     found = evaluate(stopped, EvaluationConfig(EPISODES), lambda *words: told.append(words))
     assert (found.env_steps, found.seeds) == (24, (5, 6))
@@ -170,7 +170,7 @@ def test_rates_and_edges_are_those_of_a_slow_count(stopped: Training) -> None:
 
 @pytest.mark.usefixtures("few_at_a_time")
 @pytest.mark.parametrize("counted", [1, 4])
-def test_edges_are_counted_in_the_first_episodes_alone(stopped: Training, counted: int) -> None:
+def test_edges_are_counted_in_the_first_episodes_alone(stopped: TrainingRun, counted: int) -> None:
     some = evaluate(stopped, EvaluationConfig(EPISODES, graph_episodes=counted))
     first = evaluate(stopped, EvaluationConfig(counted))
     assert (some.entities.rows(), some.finest.rows(1)) == (first.entities.rows(), first.finest.rows(1))
@@ -183,7 +183,7 @@ def test_edges_are_counted_in_the_first_episodes_alone(stopped: Training, counte
 
 
 @pytest.mark.usefixtures("few_at_a_time")
-def test_the_first_solved_episode_is_shown(stopped: Training) -> None:
+def test_the_first_solved_episode_is_shown(stopped: TrainingRun) -> None:
     found = evaluate(stopped, EvaluationConfig(EPISODES))
     shown, success = found.example, found.outcomes.success
     assert shown is not None
@@ -197,7 +197,7 @@ def test_the_first_solved_episode_is_shown(stopped: Training) -> None:
     assert shown.predicted.shape == (len(episode), 4, 5)
 
 
-def test_greedy_agents_do_what_is_most_likely_and_may_never_succeed(stopped: Training) -> None:
+def test_greedy_agents_do_what_is_most_likely_and_may_never_succeed(stopped: TrainingRun) -> None:
     kept = stopped.kept()
     assert kept is not None
     network, loop = kept.tree.policy.network, stopped.loop
@@ -296,7 +296,7 @@ def test_measures_between_entities_leave_own_edges_out() -> None:
     ],
 )
 def test_graphs_that_are_full_or_empty_are_named(
-    stopped: Training, seen: tuple[float, float], detector: str, automatic: bool, answer: str | None
+    stopped: TrainingRun, seen: tuple[float, float], detector: str, automatic: bool, answer: str | None
 ) -> None:
     predicted = np.arange(100)[:, None, None] < 100 * np.array(seen)[:, None]
     edges = some_edges(predicted[..., None, None], None)
@@ -343,7 +343,9 @@ def test_models_behind_a_bonus_are_found(bonus: str, detector: str, read_by: str
 
 
 @pytest.mark.usefixtures("few_at_a_time")
-def test_a_training_is_evaluated_from_the_command_line(stopped: Training, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_training_is_evaluated_from_the_command_line(
+    stopped: TrainingRun, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = stopped.folder.path
     assert main(["evaluate", str(folder), "--episodes", "5", "--automatic-threshold"]) == 0
     said = capsys.readouterr().out
@@ -442,7 +444,7 @@ def test_mistakes_are_answered_with_a_line(
 
 
 def test_a_training_without_a_state_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    training = Training(WORLD, TINY, tmp_path / "run")
+    training = TrainingRun(WORLD, TINY, tmp_path / "run")
     with pytest.raises(RunFolderError, match="has kept no state yet"):
         evaluate(training, EvaluationConfig())
     assert main(["evaluate", str(tmp_path / "run")]) == 2

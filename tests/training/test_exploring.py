@@ -41,7 +41,7 @@ from elden.storage.plain import leaves
 from elden.training.algorithm import Loop, LoopState
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.presets import training_preset
-from elden.training.run import STATE_VERSION, NotFiniteError, Training, _init, _program
+from elden.training.run import STATE_VERSION, NotFiniteError, TrainingRun, _init, _program
 from elden.training.scale import Scale
 from elden.transitions import Steps
 
@@ -92,7 +92,7 @@ def assert_equal(one: object, other: object) -> None:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoopState[Any], Path]:
     """A training run that was never stopped: its last state and its folder."""
     folder = tmp_path_factory.mktemp("whole") / "run"
-    return Training(WORLD, TINY, folder, iterations_per_call=2, command="test").run(), folder
+    return TrainingRun(WORLD, TINY, folder, iterations_per_call=2, command="test").run(), folder
 
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:
@@ -123,24 +123,24 @@ def test_an_interruption_while_metrics_are_told_keeps_states_under_their_own_num
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Training(WORLD, TINY, tmp_path / "run", progress=interrupt).run()
-    state = Training(WORLD, TINY, tmp_path / "run").run()
+        TrainingRun(WORLD, TINY, tmp_path / "run", progress=interrupt).run()
+    state = TrainingRun(WORLD, TINY, tmp_path / "run").run()
     assert_equal(state, whole[0])
     assert lines_of(tmp_path / "run") == lines_of(whole[1])
 
 
 def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
-    training = Training(WORLD, TINY, tmp_path / "run")
+    training = TrainingRun(WORLD, TINY, tmp_path / "run")
     with training.folder.locked(), pytest.raises(RunFolderError, match="another process"):
-        Training(WORLD, TINY, tmp_path / "run").run()
+        TrainingRun(WORLD, TINY, tmp_path / "run").run()
 
 
 def test_a_training_of_another_version_is_named_as_such(tmp_path: Path) -> None:
-    Training(WORLD, TINY, tmp_path / "run")
+    TrainingRun(WORLD, TINY, tmp_path / "run")
     file = tmp_path / "run" / "config.json"
     file.write_text(file.read_text().replace(f'"version": {STATE_VERSION}', '"version": 1'))
     with pytest.raises(RunFolderError, match="another version of elden"):
-        Training.open(tmp_path / "run")
+        TrainingRun.open(tmp_path / "run")
 
 
 def test_a_training_that_is_stopped_goes_on_as_if_it_had_not_been(
@@ -149,11 +149,11 @@ def test_a_training_that_is_stopped_goes_on_as_if_it_had_not_been(
     folder = tmp_path / "run"
     for _ in range(2):
         with pytest.raises(OutOfTimeError):
-            Training(WORLD, TINY, folder, deadline=Deadline.after(0)).run()
+            TrainingRun(WORLD, TINY, folder, deadline=Deadline.after(0)).run()
         # As a killed process leaves it: lines of steps whose state was never kept, the last one cut off.
         with (folder / "metrics.jsonl").open("a") as stream:
             stream.write('{"step": 1000, "episode/success": [1.0, 1.0]}\n{"step": 10')
-    state = Training(WORLD, TINY, folder).run()
+    state = TrainingRun(WORLD, TINY, folder).run()
     assert_equal(state, whole[0])
     assert lines_of(folder) == lines_of(whole[1])
 
@@ -163,14 +163,14 @@ def test_a_finished_training_can_have_more_steps(tmp_path: Path, capsys: pytest.
     """The result is as if it had had them from the start."""
     config = replace(TINY, bonus_name="none", bonus=BonusConfig(), seeds=1)
     short = replace(config, loop=replace(config.loop, steps=STEPS // 4))
-    Training(WORLD, short, tmp_path / "short").run()
-    expected = Training(WORLD, config, tmp_path / "long").run()
+    TrainingRun(WORLD, short, tmp_path / "short").run()
+    expected = TrainingRun(WORLD, config, tmp_path / "long").run()
     assert main(["resume", str(tmp_path / "short"), "--steps", str(STEPS)]) == 0
-    kept = Training.open(tmp_path / "short").kept()
+    kept = TrainingRun.open(tmp_path / "short").kept()
     assert kept is not None
     assert_equal(kept.tree, expected)
     assert lines_of(tmp_path / "short") == lines_of(tmp_path / "long")
-    assert Training.open(tmp_path / "short").finished
+    assert TrainingRun.open(tmp_path / "short").finished
     assert main(["resume", str(tmp_path / "short"), "--steps", str(STEPS)]) == 2
     assert f"has {STEPS} steps already" in capsys.readouterr().err
 
@@ -179,15 +179,15 @@ def test_a_training_with_a_falling_learning_rate_learns_on_when_it_is_given_more
     """It ends with a rate near 0; with more steps the rate is that of the new length, and the policy moves again."""
     config = replace(TINY, bonus_name="none", bonus=BonusConfig(), seeds=1, ppo=replace(TINY.ppo, anneal_from=0.5))
     short = replace(config, loop=replace(config.loop, steps=STEPS // 2))
-    Training(WORLD, short, tmp_path).run()
-    before = Training.open(tmp_path).kept()
-    Training.extend(tmp_path, STEPS)
-    after = Training.open(tmp_path).run()
+    TrainingRun(WORLD, short, tmp_path).run()
+    before = TrainingRun.open(tmp_path).kept()
+    TrainingRun.extend(tmp_path, STEPS)
+    after = TrainingRun.open(tmp_path).run()
     assert before is not None
     old, new = (state.policy.network.policy for state in (before.tree, after))
     moved = jax.tree.map(lambda one, other: float(jnp.abs(one - other).max()), old, new)
     assert min(jax.tree.leaves(moved)) > 0
-    assert Training.open(tmp_path).finished
+    assert TrainingRun.open(tmp_path).finished
     assert lines_of(tmp_path)[-1]["step"] == STEPS
 
 
@@ -197,18 +197,18 @@ def test_a_damaged_state_is_named_and_the_one_before_it_used(
     folder = tmp_path / "run"
     for _ in range(2):
         with pytest.raises(OutOfTimeError):
-            Training(WORLD, TINY, folder, deadline=Deadline.after(0)).run()
+            TrainingRun(WORLD, TINY, folder, deadline=Deadline.after(0)).run()
     kept = sorted((folder / "checkpoints").iterdir())
     assert [slot.name for slot in kept] == ["000000001", "000000002"]
     next(kept[-1].glob("*.npy")).write_bytes(b"nothing")
-    state = Training(WORLD, TINY, folder).run()
+    state = TrainingRun(WORLD, TINY, folder).run()
     assert "000000002" in caplog.text
     assert_equal(state, whole[0])
 
 
 def test_another_training_is_refused(whole: tuple[LoopState[Any], Path]) -> None:
     with pytest.raises(OtherRunError, match="seed was 0, now 7"):
-        Training(WORLD, replace(TINY, seed=7), whole[1])
+        TrainingRun(WORLD, replace(TINY, seed=7), whole[1])
 
 
 @lru_cache
@@ -250,7 +250,7 @@ class Broken(Nothing):
 
 
 def test_what_is_not_finite_is_told_and_never_kept(tmp_path: Path) -> None:
-    training = Training(WORLD, replace(TINY, bonus_name="none", seeds=1), tmp_path / "run")
+    training = TrainingRun(WORLD, replace(TINY, bonus_name="none", seeds=1), tmp_path / "run")
     training.loop = replace(training.loop, bonus=Broken())
     with pytest.raises(NotFiniteError, match=r"bonus/mean is .* in the rollout from step 48 on"):
         training.run()
@@ -491,7 +491,7 @@ def test_wandb_that_is_not_there_is_told_before_anything_is_trained(
 def test_a_folder_of_something_else_cannot_go_on(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"detect": {}}')
     with pytest.raises(RunFolderError, match="holds no training run that can continue"):
-        Training.open(tmp_path)
+        TrainingRun.open(tmp_path)
 
 
 # What an iteration does.
@@ -582,7 +582,7 @@ def test_presets_are_those_of_the_paper_and_ours() -> None:
 @pytest.mark.slow
 def test_the_preset_plus_solves_thawing(tmp_path: Path) -> None:
     config = replace(training_preset("plus", "thawing"), seeds=3)
-    Training(elden.make("thawing"), config, tmp_path / "run").run()
+    TrainingRun(elden.make("thawing"), config, tmp_path / "run").run()
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert min(seed["success_rate_solvable"] for seed in summary["seeds"]) >= 0.9
 

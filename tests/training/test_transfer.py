@@ -17,7 +17,7 @@ from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.storage.folder import RunFolderError
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.evaluation import EvaluationConfig, evaluate
-from elden.training.run import Training
+from elden.training.run import TrainingRun
 from elden.training.transfer import evaluate_elsewhere, evaluate_policy, outcomes_of, play_episode, policies_of
 from elden.worlds.gym import WorldEnv
 
@@ -31,17 +31,17 @@ TINY = TrainingConfig(
 
 
 @pytest.fixture(scope="module")
-def training(tmp_path_factory: pytest.TempPathFactory) -> Training:
+def training(tmp_path_factory: pytest.TempPathFactory) -> TrainingRun:
     """A training run that was stopped halfway."""
     folder = tmp_path_factory.mktemp("transfer") / "run"
     with pytest.raises(OutOfTimeError):
-        Training(WORLD, TINY, folder, deadline=Deadline.after(0)).run()
-    return Training.open(folder)
+        TrainingRun(WORLD, TINY, folder, deadline=Deadline.after(0)).run()
+    return TrainingRun.open(folder)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("greedy", [False, True])
-def test_in_its_own_world_an_agent_does_what_it_does_there(training: Training, greedy: bool) -> None:
+def test_in_its_own_world_an_agent_does_what_it_does_there(training: TrainingRun, greedy: bool) -> None:
     """Layouts, encoding of observations, elapsed time and draws must all be the same for this."""
     config = EvaluationConfig(episodes=3, greedy=greedy, seed=4)
     expected = evaluate(training, config).outcomes
@@ -53,7 +53,7 @@ def test_in_its_own_world_an_agent_does_what_it_does_there(training: Training, g
 
 
 @pytest.mark.slow
-def test_actions_are_those_of_the_compiled_evaluation(training: Training) -> None:
+def test_actions_are_those_of_the_compiled_evaluation(training: TrainingRun) -> None:
     config = EvaluationConfig(episodes=1, seed=4)
     example = evaluate(training, config).example
     assert example is not None
@@ -91,7 +91,7 @@ def test_an_episode_ends_with_success_and_counts_its_steps() -> None:
 
 def test_a_training_that_has_kept_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="has kept no state yet"):
-        policies_of(Training(WORLD, TINY, tmp_path / "run"), 1)
+        policies_of(TrainingRun(WORLD, TINY, tmp_path / "run"), 1)
 
 
 def test_physics_is_only_for_kitchen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,7 +102,7 @@ def test_physics_is_only_for_kitchen(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.skipif(find_spec("robosuite") is not None, reason="robosuite is there")
 @pytest.mark.slow
 def test_without_robosuite_the_command_says_how_to_get_it(
-    training: Training, capsys: pytest.CaptureFixture[str]
+    training: TrainingRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["evaluate", str(training.folder.path), "--physics", "--episodes", "1"]) == 2
     assert "`make robosuite`" in capsys.readouterr().err
@@ -127,7 +127,7 @@ def test_options_that_would_be_ignored_are_refused(
 @pytest.mark.robosuite
 @pytest.mark.skipif(find_spec("robosuite") is None, reason="robosuite is not installed: make robosuite")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_agents_are_tried_with_physics_and_filmed(training: Training) -> None:
+def test_agents_are_tried_with_physics_and_filmed(training: TrainingRun) -> None:
     folder = training.folder.path
     assert main(["evaluate", str(folder), "--physics", "--episodes", "2", "--agents", "1", "--seed", "4"]) == 0
     card = json.loads((folder / "evaluation_physics.json").read_text())

@@ -32,7 +32,7 @@ from elden.studies.exploration import (
 )
 from elden.studies.results import slug
 from elden.training.presets import TrainingPreset
-from elden.training.run import Training
+from elden.training.run import TrainingRun
 from elden.viewing import rich_table
 from elden.worlds.base import World
 from elden.worlds.registry import WORLDS
@@ -158,7 +158,7 @@ class Compare:
                     raise UsageError(f"{contender.name} in {entry.title}: {error}") from None
                 assert isinstance(command, Train)
                 assert isinstance(command.world, World)
-                check_same(Path(words[-1]), Training.identity(command.world, command.config))
+                check_same(Path(words[-1]), TrainingRun.identity(command.world, command.config))
 
 
 def _variant(words: str) -> Contender:

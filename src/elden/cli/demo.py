@@ -16,7 +16,7 @@ from elden.studies.exploration import Agents, comparison, curves
 from elden.training.config import TrainingConfig
 from elden.training.evaluation import EvaluationConfig
 from elden.training.presets import DEFAULT_BONUS, training_preset
-from elden.training.run import Training
+from elden.training.run import TrainingRun
 from elden.viewing import rich_table, save
 from elden.worlds.base import World
 from elden.worlds.registry import make
@@ -70,13 +70,13 @@ class Demo:
         console.print(f"  {self.out / 'curves.png'}   (with the bonus and without)")
         console.print(f"\nthe demo took {time.monotonic() - began:.0f} s")
 
-    def _begin(self, console: Console, command_line: str) -> dict[str, Training]:
+    def _begin(self, console: Console, command_line: str) -> dict[str, TrainingRun]:
         """The demo's training runs by their bonus; where all of them are finished they begin again."""
 
-        def begin(bonus: str) -> Training:
+        def begin(bonus: str) -> TrainingRun:
             folder = self.out / bonus
             with refusals(folder):
-                return Training(demo_world(), self.config(bonus), folder, command=command_line)
+                return TrainingRun(demo_world(), self.config(bonus), folder, command=command_line)
 
         runs = {bonus: begin(bonus) for bonus in _BONUSES}
         if all(training.finished for training in runs.values()):

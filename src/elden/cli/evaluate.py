@@ -29,7 +29,7 @@ from elden.provenance import provenance
 from elden.storage.folder import write_csv, write_json
 from elden.training.edges import Between, Edge
 from elden.training.evaluation import Evaluation, EvaluationConfig, Example, Models, Outcomes, evaluate
-from elden.training.run import Training, card_of_world
+from elden.training.run import TrainingRun, card_of_world
 from elden.viewing.pictures import write_gif
 from elden.worlds.base import World, WorldState
 
@@ -91,7 +91,7 @@ class Evaluate:
                 "elden evaluate needs the folder of a run, such as runs/train/thawing-influence-count-plus"
             )
         with refusals(self.folder):
-            training = Training.open(self.folder)
+            training = TrainingRun.open(self.folder)
         config = EvaluationConfig(self.episodes, self.greedy, self.seed, self.automatic_threshold, self.graph_episodes)
         if self.physics:
             from elden.cli import physics
@@ -107,7 +107,7 @@ class Evaluate:
             raise SystemExit(BROKEN) from None
 
 
-def report(console: Console, training: Training, config: EvaluationConfig, command_line: str) -> Evaluation:
+def report(console: Console, training: TrainingRun, config: EvaluationConfig, command_line: str) -> Evaluation:
     """Evaluate, write everything into the run folder, print the tables, and name the files."""
     folder = training.folder
     with refusals(folder.path):
@@ -170,7 +170,7 @@ def _write_video(file: Path, world: World, found: Evaluation, example: Example) 
     write_gif(file, graph_frames(world, episode, example.predicted, _TILE, _FPS, note), _FPS)
 
 
-def _write_curves(file: Path, training: Training) -> bool:
+def _write_curves(file: Path, training: TrainingRun) -> bool:
     """Draw the learning curves, where there is a line to draw."""
     from elden.viewing.curves import Curve, learning_curves
     from elden.viewing.style import save
@@ -302,7 +302,7 @@ def _between_table(found: Evaluation) -> Table:
     return table
 
 
-def density_warning(found: Evaluation, training: Training) -> str | None:
+def density_warning(found: Evaluation, training: TrainingRun) -> str | None:
     """A line for models that see nearly all or nearly no edges between different entities, and what to try then."""
     if found.models is None:
         return None
@@ -327,7 +327,7 @@ def _listed(seeds: Iterable[int]) -> str:
     return ", ".join(words) if len(words) <= _MOST_SEEDS else f"{', '.join(words[:_MOST_SEEDS])} and others"
 
 
-def _advice(models: Models, training: Training) -> str:
+def _advice(models: Models, training: TrainingRun) -> str:
     """What has not been tried yet against graphs that are full or empty."""
     tries = []
     if not models.automatic and not training.config.bonus.automatic_threshold:

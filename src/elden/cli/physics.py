@@ -21,7 +21,7 @@ from elden.hosts.world import HostWorld
 from elden.provenance import provenance
 from elden.storage.folder import write_json
 from elden.training.evaluation import EvaluationConfig
-from elden.training.run import Training, card_of_world
+from elden.training.run import TrainingRun, card_of_world
 from elden.training.transfer import EpisodeOutcome, Policy, evaluate_elsewhere, outcomes_of, play_episode, policies_of
 from elden.viewing.pictures import write_gif
 from elden.worlds.base import World, WorldState
@@ -104,7 +104,7 @@ def video_frames(world: World, episode: Episode, tile: int, fps: float) -> list[
     return graph_frames(world, episode, None, tile, fps, "")
 
 
-def report(console: Console, training: Training, config: EvaluationConfig, agents: int, command_line: str) -> None:
+def report(console: Console, training: TrainingRun, config: EvaluationConfig, agents: int, command_line: str) -> None:
     """Try the agents of a training run with physics; results and a video go into the run folder."""
     folder = training.folder
     video = folder.media / VIDEO
@@ -139,7 +139,7 @@ def _write_video(file: Path, env: KitchenRobosuiteEnv, policy: Policy, config: E
 
 
 def _card(
-    training: Training,
+    training: TrainingRun,
     config: EvaluationConfig,
     steps_taken: int,
     found: list[list[EpisodeOutcome]],

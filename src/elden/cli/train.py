@@ -34,7 +34,7 @@ from elden.storage.wandb_run import WandbRun, kept_project, require_wandb
 from elden.training.config import TrainingConfig
 from elden.training.host import on_host
 from elden.training.presets import TrainingPreset, training_preset
-from elden.training.run import NotFiniteError, SeedMetrics, Training
+from elden.training.run import NotFiniteError, SeedMetrics, TrainingRun
 from elden.worlds.base import World
 
 _LINE_EVERY_S = 10.0
@@ -85,7 +85,7 @@ class TrainOptions:
             check_range("time-limit-s", self.time_limit_s, 0, 1e9)
 
     def options(self, command_line: str) -> dict[str, object]:
-        """As `Training` takes them."""
+        """As `TrainingRun` takes them."""
         return {
             "iterations_per_call": self.iterations_per_call,
             "save_every_s": self.save_every_s,
@@ -98,7 +98,7 @@ class TrainOptions:
         if self.wandb is not None or kept_project(folder) is not None:
             require_wandb()
 
-    def train(self, training: Training, folder: Path) -> None:
+    def train(self, training: TrainingRun, folder: Path) -> None:
         """Train, logging where it is asked for."""
         project = self.wandb or kept_project(folder)
         if project is not None and not training.finished:
@@ -183,7 +183,7 @@ class Train(TrainOptions, PresetOptions):
             self.check_wandb(folder)
             try:
                 world = HostWorld.look(self.world) if isinstance(self.world, HostConfig) else self.world
-                training = Training(world, self.config, folder, **self.options(command_line))  # type: ignore[arg-type]
+                training = TrainingRun(world, self.config, folder, **self.options(command_line))  # type: ignore[arg-type]
             except RunFolderError:
                 raise
             except ValueError as error:
@@ -209,13 +209,13 @@ class Resume(TrainOptions):
             raise UsageError("elden resume needs the folder of a run, such as runs/train/carwash-influence-count-plus")
         with refusals(self.folder):
             if self.steps is not None:
-                Training.extend(self.folder, self.steps)
+                TrainingRun.extend(self.folder, self.steps)
             self.check_wandb(self.folder)
-            training = Training.open(self.folder, **self.options(command_line))
+            training = TrainingRun.open(self.folder, **self.options(command_line))
         self.train(training, self.folder)
 
 
-def train(training: Training, folder: Path) -> None:
+def train(training: TrainingRun, folder: Path) -> None:
     """Train with a live view, and print the results."""
     console = make_console()
     if training.finished:
@@ -242,7 +242,7 @@ def train(training: Training, folder: Path) -> None:
     console.print(f"\n{folder}")
 
 
-def _results(training: Training) -> Table:
+def _results(training: TrainingRun) -> Table:
     """How each agent did at the end."""
     summary = training.folder.read_summary()
     table = Table(title="last tenth of the training", box=SIMPLE_HEAD)
@@ -257,7 +257,7 @@ def _results(training: Training) -> Table:
 
 
 @contextmanager
-def _view(console: Console, training: Training) -> Iterator[None]:
+def _view(console: Console, training: TrainingRun) -> Iterator[None]:
     """A live view on a terminal; elsewhere a line every now and then."""
     view = _Live(console, training) if console.is_terminal else _Lines(console, training)
     training.progress = view.show
@@ -268,7 +268,7 @@ def _view(console: Console, training: Training) -> Iterator[None]:
 class _Pace:
     """How fast a training run goes, since the end of its first call in this sitting."""
 
-    def __init__(self, training: Training) -> None:
+    def __init__(self, training: TrainingRun) -> None:
         self.loop, self.seeds = training.config.loop, training.config.seeds
         self.each = training.iterations_per_call
         self.first: int | None = None
@@ -296,7 +296,7 @@ class _Pace:
 class _Lines:
     """Progress as lines of text."""
 
-    def __init__(self, console: Console, training: Training) -> None:
+    def __init__(self, console: Console, training: TrainingRun) -> None:
         self.console, self.loop, self.pace = console, training.config.loop, _Pace(training)
         self.said = 0.0
 
@@ -321,7 +321,7 @@ class _Lines:
 class _Live:
     """Progress as a table that changes in place."""
 
-    def __init__(self, console: Console, training: Training) -> None:
+    def __init__(self, console: Console, training: TrainingRun) -> None:
         self.config, self.pace = training.config, _Pace(training)
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[speed]}"))
         self.bar = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console)

@@ -130,7 +130,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Training:
+class ModelTraining:
     """A group of runs that are trained side by side.
 
     Attributes:

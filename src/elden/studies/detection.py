@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float
 
 from elden.dynamics.layout import Layout
-from elden.dynamics.runs import Deadline, Run, StoredModel, Trained, Training
+from elden.dynamics.runs import Deadline, ModelTraining, Run, StoredModel, Trained
 from elden.dynamics.training import Model, Trainer
 from elden.dynamics.variants import Variant
 from elden.factors import Discrete
@@ -276,7 +276,7 @@ class _Study:
             if folder is not None:  # a run that was killed may have logged more than it kept
                 folder.forget(f"{name}-{stage}/", update)
 
-        training = Training(
+        training = ModelTraining(
             trainer=recipe.trainer,
             runs=runs,
             data=self.data,

@@ -27,7 +27,7 @@ from elden.storage.plain import plain
 from elden.studies.intervals import censored_median, exact_interval
 from elden.studies.processes import Job, run_jobs, sharing
 from elden.studies.results import slug
-from elden.training.run import Training
+from elden.training.run import TrainingRun
 from elden.viewing import (
     Line,
     MapCell,
@@ -174,7 +174,7 @@ class Agents:
     @classmethod
     def read(cls, folder: Path, contender: str, title: str | None = None) -> "Agents":
         """From the folder of a training run that has begun; without a title the world is called by its name."""
-        training = Training.open(folder)
+        training = TrainingRun.open(folder)
         lines = list(training.folder.metrics())
         steps = np.array([line["step"] for line in lines])
 

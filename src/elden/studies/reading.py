@@ -14,7 +14,7 @@ from elden.dynamics.checkpoint import load_model
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import encode
-from elden.dynamics.runs import Run, Training
+from elden.dynamics.runs import ModelTraining, Run
 from elden.dynamics.training import Model, Trainer
 from elden.factors import Discrete, Factors, Kind
 from elden.graphs.base import Detector, Reference, Scheduled, changed
@@ -181,7 +181,7 @@ def learn_reader(
     layout = Layout(factors, Discrete(actions) if isinstance(actions, int) else actions, sizes)
     seen = Transitions(*map(jnp.asarray, (steps.obs, steps.action, steps.next_obs)))
     run = Run(seed, config.penalty if chosen.penalised else 0.0, config.mixup)
-    trained = Training(Trainer(layout, config, chosen.variant), (run,), seen, num_updates=updates).finish().models
+    trained = ModelTraining(Trainer(layout, config, chosen.variant), (run,), seen, num_updates=updates).finish().models
     model: Model = jax.tree.map(lambda leaf: leaf[0], trained)
     reference = Reference.of(layout, seen.obs, seen.action, seen.next_obs, _EXAMPLES)
     level: Level = "entity" if sizes.children == "entity" else "variable"

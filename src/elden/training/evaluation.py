@@ -28,7 +28,7 @@ from elden.storage.folder import RunFolderError
 from elden.training.algorithm import Loop
 from elden.training.edges import Edges
 from elden.training.host_play import HostPlayed, play_on_host
-from elden.training.run import Training
+from elden.training.run import TrainingRun
 from elden.transitions import Transitions
 from elden.worlds.base import Transition, World, WorldState
 
@@ -291,7 +291,7 @@ class Evaluation:
         return rows
 
 
-def evaluate(training: Training, config: EvaluationConfig, progress: Progress | None = None) -> Evaluation:
+def evaluate(training: TrainingRun, config: EvaluationConfig, progress: Progress | None = None) -> Evaluation:
     """Play episodes with the newest whole state of a training run, and see what depended on what in them.
 
     Args:
@@ -344,7 +344,7 @@ def evaluate(training: Training, config: EvaluationConfig, progress: Progress | 
     )
 
 
-def _at_a_time(training: Training, total: int) -> int:
+def _at_a_time(training: TrainingRun, total: int) -> int:
     """How many episodes of each agent are played together."""
     loop, agents = training.loop, training.config.seeds
     most = max(1, _MOST_STEPS // (agents * loop.world.max_steps))

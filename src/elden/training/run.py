@@ -69,7 +69,7 @@ class Clock:
         return cls(float(known.get("compile_s", 0.0)), float(known.get("train_s", 0.0)))
 
 
-class Training:
+class TrainingRun:
     """Agents in training in one world."""
 
     def __init__(
@@ -120,12 +120,12 @@ class Training:
         self.command = command
 
     @classmethod
-    def open(cls, folder: Path, **options: Any) -> "Training":
+    def open(cls, folder: Path, **options: Any) -> "TrainingRun":
         """A training run that was begun before, from its folder alone.
 
         Args:
             folder: The run folder.
-            options: Those of `Training` that do not change its results.
+            options: Those of `TrainingRun` that do not change its results.
 
         Raises:
             RunFolderError: The folder holds no training run.

@@ -18,7 +18,7 @@ from jaxtyping import Array, Int, Key, Num
 from elden.storage.folder import RunFolderError
 from elden.training.algorithm import Loop
 from elden.training.evaluation import EvaluationConfig, Outcomes, Progress, episode_keys
-from elden.training.run import Training
+from elden.training.run import TrainingRun
 from elden.worlds.gym import WorldEnv
 
 Policy: TypeAlias = Callable[[Num[np.ndarray, " width"], int, Key[Array, ""]], int]
@@ -102,7 +102,7 @@ def evaluate_policy(
     return played
 
 
-def policies_of(training: Training, agents: int, greedy: bool = False) -> tuple[list[Policy], int]:
+def policies_of(training: TrainingRun, agents: int, greedy: bool = False) -> tuple[list[Policy], int]:
     """What the first agents of a training do, with the newest state that was kept; and the steps they had taken then.
 
     Args:
