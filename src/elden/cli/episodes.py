@@ -62,7 +62,7 @@ def graph_frames(
     Args:
         world: The world.
         episode: What to show.
-        called: The edges that models see in each step; None where there are no models.
+        called: The edges that models predict in each step; None where there are no models.
         tile: Pixels of a cell.
         fps: Frames a second.
         note: How the models are read.

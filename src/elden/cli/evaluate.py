@@ -230,7 +230,7 @@ def rate_table(outcomes: Outcomes, seeds: Sequence[int], stage_names: tuple[str,
 
 
 def _edge_table(found: Evaluation) -> Table:
-    """The edges between entities that were there or were seen, most frequent first; those on their own past as one."""
+    """The edges between entities that were true or predicted, most frequent first; self-edges as one."""
     rows = found.entities.rows()
     others = sorted(
         (row for row in rows if not row.is_self_edge), key=lambda row: (-(row.true or 0), -(row.predicted or 0))
@@ -239,24 +239,24 @@ def _edge_table(found: Evaluation) -> Table:
     table = Table(title="edges of the local graphs, all agents together", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("effect <- cause")
     true = ("in steps", "in episodes") if found.entities.true is not None else ()
-    seen = ("models see it",) if found.models is not None else ()
-    both = ("found", "of seen true", "agreement") if true and seen else ()
+    seen = ("predicted",) if found.models is not None else ()
+    both = ("recall", "precision", "agreement") if true and seen else ()
     for name in (*true, *seen, *both):
         table.add_column(name, justify="right")
     for row in fired[:_MOST_EDGES]:
         table.add_row(f"{row.dst} <- {row.src}", *_edge_cells(row))
     table.add_section()
     own = reduce(add, (row for row in rows if row.is_self_edge))
-    table.add_row("own past of each", *_edge_cells(own))
+    table.add_row("self-edges", *_edge_cells(own))
     table.caption, table.caption_justify = _caption(found, others, len(fired)), "left"
     return table
 
 
 _BETWEEN = {
-    "edges that were there": "true_rate",
-    "edges that models see": "predicted_rate",
-    "of seen true (precision)": "precision",
-    "found (recall)": "recall",
+    "true edges": "true_rate",
+    "predicted edges": "predicted_rate",
+    "precision": "precision",
+    "recall": "recall",
     "F1": "f1",
 }
 
@@ -272,7 +272,7 @@ def _medians(parts: Sequence[Between]) -> dict[str, float | None]:
 
 
 def between_entities(found: Evaluation) -> dict[str, object] | None:
-    """How well models see the edges between different entities: each agent's, the median, and all as one."""
+    """How well models predict the edges between different entities: each agent's, the median, and all as one."""
     if found.models is None:
         return None
     parts = [found.entities.between(agent) for agent in range(len(found.seeds))]
@@ -303,7 +303,7 @@ def _between_table(found: Evaluation) -> Table:
 
 
 def density_warning(found: Evaluation, training: TrainingRun) -> str | None:
-    """A line for models that see nearly all or nearly no edges between different entities, and what to try then."""
+    """A line for models that predict nearly all or nearly no edges between different entities, and what to try then."""
     if found.models is None:
         return None
     parts = {seed: found.entities.between(agent) for agent, seed in enumerate(found.seeds)}
@@ -315,7 +315,7 @@ def density_warning(found: Evaluation, training: TrainingRun) -> str | None:
         whose = "all agents" if len(alike) == len(parts) else f"seed{'s' * (len(alike) > 1)} {_listed(alike)}"
         low, high = (f"{share:.2%}" for share in (min(alike.values()), max(alike.values())))
         words.append(
-            f"The models of {whose} see {density} of the edges between different entities"
+            f"The models of {whose} predict {density} of the edges between different entities"
             f" ({low if low == high else f'{low} to {high}'}), so their graphs say little."
         )
     return f"{' '.join(words)} {_advice(found.models, training)}" if words else None

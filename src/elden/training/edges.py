@@ -1,4 +1,4 @@
-"""How often each edge of local graphs was there in episodes, in truth and as an agent's models see it."""
+"""How often each edge of local graphs was there in episodes, in truth and as an agent's models predict it."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -187,17 +187,17 @@ class Edge:
 
     @property
     def predicted_rate(self) -> float | None:
-        """Share of steps in which the models see it."""
+        """Share of steps in which the models predict it."""
         return None if self.predicted is None else self.predicted / self.steps
 
     @property
     def recall(self) -> float | None:
-        """Share of the steps with it in which the models see it."""
+        """Share of the steps with it in which the models predict it."""
         return None if self.both is None or not self.true else self.both / self.true
 
     @property
     def precision(self) -> float | None:
-        """Share of the steps in which the models see it in which it was there."""
+        """Share of the steps in which the models predict it in which it was true."""
         return None if self.both is None or not self.predicted else self.both / self.predicted
 
     @property

@@ -390,7 +390,7 @@ def _part(
         factors: What states are made of.
         reader: What reads the models; None without models.
         played: The episodes.
-        predicted: The edges that models see, in those in which edges are counted.
+        predicted: The edges that models predict, in those in which edges are counted.
         first: Number of the first episode.
         among: How many of them count, and in how many of these edges are counted.
         best: The best example so far.

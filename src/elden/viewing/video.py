@@ -36,7 +36,7 @@ _ROOM = 52
 """Pixels of title and words above and under a graph."""
 _FOOT = 66
 """Pixels of the legend."""
-_WORDS = {FOUND: "true, and the models see it", MISSED: "true, but not seen", FALSE_ALARM: "seen, but not true"}
+_WORDS = {FOUND: "true, and predicted", MISSED: "true, but not predicted", FALSE_ALARM: "predicted, but not true"}
 
 
 @style.styled
@@ -56,7 +56,7 @@ def graph_video(
     Args:
         pictures: The world before the first step and after each.
         truths: The true graphs of the steps.
-        predicted: The edges that models see in the same steps.
+        predicted: The edges that models predict in the same steps.
         dst_names: Names of the rows of a graph.
         src_names: Names of its columns, the action last.
         note: How the models are read, for the line above their graph.
@@ -131,7 +131,7 @@ class _Panel:
             results = outcomes(truth, predicted.astype(float), 0.5)
             numbers = {outcome: int(((results == outcome) & ~self.hidden).sum()) for outcome in _WORDS}
             said = f"{numbers[FOUND]} found, {numbers[MISSED]} missed, {numbers[FALSE_ALARM]} false"
-            self._graph(figure, 1, results, "What the agent's models see", f"{said}{self.note}" if begun else "")
+            self._graph(figure, 1, results, "What the agent's models predict", f"{said}{self.note}" if begun else "")
         self._legend(figure)
         canvas.draw()  # type: ignore[no-untyped-call]
         return np.array(canvas.buffer_rgba())[..., :3].copy()  # type: ignore[no-untyped-call]
