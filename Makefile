@@ -38,7 +38,7 @@ test-newest:  ## the tests with the newest versions that pyproject.toml allows, 
 	.venv-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade -e ".[dev]"
 	.venv-newest/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-bench: $(READY)  ## speed of worlds and dynamics models; writes results/*_speed_cpu.json
+bench: $(READY)  ## speed of worlds and dynamics models; writes results/speed/*_speed_cpu.json
 	$(BIN)/python benchmarks/worlds.py --out results/speed/worlds_speed_cpu.json
 	$(BIN)/python benchmarks/dynamics.py --skip-bfloat16 --out results/speed/dynamics_speed_cpu.json
 
@@ -67,5 +67,5 @@ test-robosuite: $(ROBO_READY)  ## the tests of the kitchen with physics (minutes
 bridge: $(ROBO_READY)  ## the kitchen with physics against its twin, and their speeds; writes results/transfer/kitchen_bridge_cpu.json
 	$(ROBO)/python experiments/kitchen_bridge.py --out results/transfer/kitchen_bridge_cpu.json
 
-clean:  ## remove .venv, .venv-robosuite and caches
-	rm -rf .venv .venv-robosuite .mypy_cache .pytest_cache .ruff_cache .hypothesis
+clean:  ## remove .venv, .venv-newest, .venv-robosuite and caches
+	rm -rf .venv .venv-newest .venv-robosuite .mypy_cache .pytest_cache .ruff_cache .hypothesis

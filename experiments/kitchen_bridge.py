@@ -23,7 +23,7 @@ import tyro
 
 import elden
 from elden.provenance import provenance
-from elden.worlds.kitchen import bridge as bridge
+from elden.worlds.kitchen import bridge
 from elden.worlds.kitchen.bridge import FLAGS, Comparison
 from elden.worlds.kitchen.robosuite import KitchenRobosuiteEnv
 

@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 import elden
+from elden.storage.folder import RunFolderError
+from elden.studies import detection
+from elden.studies.exploration import Contender, WorldEntry, folder_name
+from elden.training.run import TrainingRun
 
 
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,12 +31,29 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_everything_public_is_there_and_explains_itself(name: str) -> None:
     public = getattr(elden, name)
     if inspect.isfunction(public) or inspect.isclass(public):
-        assert len(inspect.getdoc(public) or "") > 20
+        said = inspect.getdoc(public) or ""
+        assert len(said) > 20
+        assert not said.startswith(f"{name}("), "what Python makes up for a dataclass without a docstring"
 
 
 def test_a_bonus_beside_a_config_with_another_is_refused() -> None:
     config = elden.training_preset("plus", "thawing", "rnd")
     with pytest.raises(ValueError, match="bonus='none' given beside a config with 'rnd'"):
         elden.train("thawing", "none", config=config)
-    with pytest.raises(ValueError, match="no bonus 'rnds'; did you mean 'rnd'"):
+    with pytest.raises(ValueError, match="--bonuses rnds given; did you mean 'rnd'"):
         elden.compare(["thawing"], ["rnds"], "runs/nothing")
+
+
+def test_a_comparison_refuses_cells_of_another_one(tmp_path: Path) -> None:
+    entry, contender = WorldEntry.parse("thawing --max-steps 5"), Contender.bonus("none")
+    config = elden.training_preset("plus", "thawing", "none")
+    folder = tmp_path / folder_name(entry, contender)
+    TrainingRun(elden.make("thawing", max_steps=5), config, folder)
+    with pytest.raises(RunFolderError, match="seeds"):
+        elden.compare(["thawing --max-steps 5"], ["none"], tmp_path, seeds=4)
+
+
+def test_detection_in_a_continuous_world_mixes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detection, "detect", lambda _world, config, **_options: config)
+    mixed = [elden.detect(elden.make("chain", continuous=each)) for each in (False, True)]
+    assert [config.train.mixup for config in mixed] == [1.0, 0.0]  # type: ignore[attr-defined]

@@ -27,6 +27,8 @@ def imports() -> Iterator[tuple[str, str]]:
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "elden":
                 names = [f"elden.{alias.name}" for alias in node.names] if node.module == "elden" else [node.module]
                 yield from ((name, str(imported)) for imported in names)
+            elif isinstance(node, ast.Import):
+                yield from ((name, alias.name) for alias in node.names if alias.name.split(".")[0] == "elden")
 
 
 def room(module: str) -> str:
@@ -71,6 +73,8 @@ def test_the_package_runs_as_a_module() -> None:
 
 def test_the_index_of_results_is_up_to_date() -> None:
     tool = ROOT.parents[1] / "tools" / "results_index.py"
+    if not (tool.parents[1] / "results").exists():
+        pytest.skip("a source distribution has no results")
     program = f"import runpy; made = runpy.run_path({str(tool)!r}); print(made['page'](), end='')"
     page = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert (tool.parents[1] / "results" / "README.md").read_text() == page, "run: python tools/results_index.py"

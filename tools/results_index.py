@@ -17,7 +17,7 @@ CLAIMS: dict[str, dict[str, str]] = {
     "exploration": {
         "map_cpu": "which bonus solves which world: the map of README",
         "beliefs_cpu": "what the agents' own models believe: precision, recall and F1 of local graphs",
-        "bonus_sweep_cpu": "the small sweep of weight and updates for the bonuses of the map",
+        "bonus_sweep_cpu": "the same small sweep for influence-count and bonuses with networks of their own",
         "demo_chain_cpu": "what `elden demo` makes",
         "whether_trials_cpu": "trials of the agent's settings and of bonuses, four agents each",
         "whether_trials_gpu": "trials of bonuses that ask whether, four agents each",
@@ -95,7 +95,8 @@ _TITLES = {
 _INTRO = """# Results
 
 Made by `python tools/results_index.py`. *Code* is a digest of the sources that made the result; results without one are
-older than the digest. A folder has more files than the one that is named; its `table.md` is for people.
+older than the digest. A folder has more files than the one that is named; its `table.md` is for people. Evaluations of
+earlier versions say `called`, `own_past` and `film` where the program now says `predicted`, `self_edge` and `video`.
 """
 _HEAD = "| file | what it says | command | code | device | date |\n|---|---|---|---|---|---|"
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from elden.hosts.world import PREFIX, HostConfig, HostWorld
-from elden.names import nearest_names
+from elden.hosts.world import HostConfig, HostWorld
+from elden.names import PREFIX
 from elden.studies import detection, exploration
 from elden.studies.config import DetectConfig
 from elden.studies.presets import detection_preset
@@ -47,10 +47,10 @@ def train(
             `if __name__ == "__main__":`, because its processes import the script that starts them).
         bonus: Name of the bonus; None takes the preset's.
         preset: The settings to start from: the paper's, or ours.
-        config: All settings; then `bonus` and `preset` must not be given, or agree with it.
+        config: All settings, instead of a preset's.
         steps: Environment steps of each agent.
         seeds: Number of agents.
-        folder: The run folder; None takes `runs/train/WORLD-BONUS-PRESET`.
+        folder: The run folder; None takes `runs/train/WORLD-BONUS-PRESET`, with a config `runs/train/WORLD-BONUS`.
         progress: Called with the iterations done and to be done, and the metrics of the last one.
         **options: Those of `TrainingRun` that do not change results, such as `deadline` or `save_every_s`.
     """
@@ -64,8 +64,9 @@ def train(
         settings = replace(settings, loop=replace(settings.loop, steps=steps))
     if seeds is not None:
         settings = replace(settings, seeds=seeds)
-    name = re.sub(r"[^\w-]+", "-", made.name)
-    where = Path("runs/train") / f"{name}-{settings.bonus_name}-{preset}" if folder is None else Path(folder)
+    parts = (re.sub(r"[^\w-]+", "-", made.name), settings.bonus_name, *((preset,) if config is None else ()))
+    label = "-".join(parts)
+    where = Path("runs/train") / label if folder is None else Path(folder)
     training = TrainingRun(made, settings, where, progress=progress, **options)
     if not training.finished:
         training.run()
@@ -137,7 +138,7 @@ def detect(
         **settings: Settings that differ, each by its own name, such as `updates=20_000`.
     """
     made = make(world) if isinstance(world, str) else world
-    base = detection_preset(preset, made.name) if config is None else config
+    base = detection_preset(preset, made.name, made.factors.continuous) if config is None else config
     changes = {**settings, **({"methods": methods} if methods else {})}
     return detection.detect(made, base.changed(**changes), folder=None if folder is None else Path(folder))
 
@@ -168,16 +169,14 @@ def compare(
         at_once: Processes at the same time.
 
     Raises:
+        ValueError: A name or a number is not allowed, or a folder holds another training run.
         RuntimeError: A training run failed; its log is in the folder.
     """
-    from elden.bonuses.registry import BONUSES
+    from elden.cli.compare import Compare  # the cells are commands, so it knows which can be run
 
-    for name in bonuses:
-        if name not in BONUSES:
-            raise ValueError(f"no bonus {name!r}; {nearest_names(name.lower(), BONUSES)}")
-    words = ["--preset", preset, "--seeds", str(seeds), *(() if steps is None else ("--steps", str(steps)))]
-    rows = [exploration.Contender.bonus(name) for name in bonuses]
-    agents, left = exploration.compare(worlds, rows, Path(folder), words, at_once=at_once)
+    asked = Compare(tuple(worlds), tuple(bonuses), preset=preset, seeds=seeds, steps=steps, jobs=at_once)
+    asked.check(Path(folder))
+    agents, left = exploration.compare(asked.worlds, asked.contenders, Path(folder), asked.options, at_once=at_once)
     if left:
         raise RuntimeError(f"not finished: {', '.join(left)}; see {Path(folder) / 'logs'}")
     return agents

@@ -1,7 +1,12 @@
-"""Hints for names that were mistyped."""
+"""Names that stand on command lines, and hints for those that were mistyped."""
 
 import difflib
 from collections.abc import Iterable
+
+HOST = "gym"
+"""The subcommand of environments of others."""
+PREFIX = f"{HOST}:"
+"""What the name of a world begins with that is somebody else's environment."""
 
 
 def nearest_names(given: str, known: Iterable[str]) -> str:

@@ -234,7 +234,7 @@ def test_the_models_find_the_edge_that_explains_a_reaction() -> None:
 
 
 @dataclass(frozen=True)
-class StepMetrics(ModelBonus):
+class Agreed(ModelBonus):
     """Members who see the same edges in every step; where `blind`, only own ones."""
 
     blind: bool = False
@@ -254,7 +254,7 @@ def told(blind: bool = False, permuted: bool = False) -> DependencySurprise:
     """Dependency-surprise that reads graphs from them."""
     bonus = make_bonus("dependency-surprise", SPACE, READ, dependency=DependencyConfig(WHETHER, permuted=permuted))
     assert isinstance(bonus, DependencySurprise)
-    return replace(bonus, consensus=StepMetrics(SPACE, bonus.consensus.signal, READ.ensemble, blind=blind))
+    return replace(bonus, consensus=Agreed(SPACE, bonus.consensus.signal, READ.ensemble, blind=blind))
 
 
 def uncounted() -> EdgeCountState:

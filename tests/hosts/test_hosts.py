@@ -280,7 +280,7 @@ def test_agents_are_evaluated_as_far_as_the_environment_allows(resumed: Training
     assert not multiprocessing.active_children()
     said = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
     assert "tells no true local graphs" in said
-    assert "predicted" in said
+    assert "effect <- cause predicted" in said
     assert "in episodes" not in said
     assert "episode.gif" not in said
     slowly = np.array([[one_by_one(resumed, agent, number) for number in range(3)] for agent in range(2)])

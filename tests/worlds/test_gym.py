@@ -350,7 +350,7 @@ def test_importing_elden_is_enough_and_light() -> None:
 import sys
 import elden, gymnasium
 assert "jax" not in sys.modules, "import elden imports jax"
-from elden.registration import ROBOSUITE_ID  # needs what is optional: tests/test_kitchen_robosuite.py
+from elden.registration import ROBOSUITE_ID  # needs what is optional: tests/worlds/test_kitchen_robosuite.py
 for env_id in [name for name in gymnasium.registry if name.startswith("elden/") and name != ROBOSUITE_ID]:
     print(env_id, gymnasium.make(env_id).unwrapped.world.name)
 print(gymnasium.make_vec("elden:elden/Empty-v0", num_envs=2).num_envs)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 import elden
 from elden.factors import ACTION
 from elden.worlds import ImpossibleStateError, Kitchen, Transition, WorldState
-from elden.worlds.kitchen import table as table
+from elden.worlds.kitchen import table
 from elden.worlds.kitchen.table import BOXES, FOOD, GRIPS, HANDLE, MIDDLE, SPAN
 
 KITCHEN = Kitchen()

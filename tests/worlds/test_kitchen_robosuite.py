@@ -21,7 +21,7 @@ from elden.worlds import ImpossibleStateError
 from elden.worlds.gym import WorldEnv
 from elden.worlds.kitchen import bridge as kitchen_bridge
 from elden.worlds.kitchen import robosuite as robosuite_kitchen
-from elden.worlds.kitchen import table as table
+from elden.worlds.kitchen import table
 from elden.worlds.kitchen.robosuite import KitchenRobosuiteEnv, RobosuiteMissingError, make_simulation
 
 Named = dict[str, dict[str, Any]]

@@ -17,8 +17,8 @@ from elden.cli.check import ordered
 from elden.cli.commands import COMMANDS, Command
 from elden.cli.errors import UsageError
 from elden.cli.options import PresetOptions, as_options, options_of
-from elden.cli.worlds import HOST
 from elden.hosts.world import HostConfig
+from elden.names import HOST
 from elden.worlds.registry import WORLDS
 
 _PLAINER = {

@@ -5,10 +5,9 @@ from collections.abc import Collection, Mapping
 
 from elden.cli.commands import COMMANDS
 from elden.cli.errors import UsageError
-from elden.cli.index import HOST, CommandIndex, Options, index
-from elden.names import nearest_names
+from elden.cli.index import CommandIndex, Options, index
+from elden.names import HOST, PREFIX, nearest_names
 
-PREFIX = "gym:"
 _HELP = Options({"-h": "nothing", "--help": "nothing"})
 _NUMBERS = {"int": (int, "a whole number"), "float": (float, "a number")}
 
@@ -34,7 +33,7 @@ def ordered(words: list[str]) -> list[str]:
     allowed = _HELP | command.options | _options_of(world)
     if command.world == "none" or (world is not None and not helps):
         where = f"elden {name}" if world is None else f"elden {name} {rest[bare[0]] if bare else world}"
-        _check(where, rest, everything, allowed)
+        _check(where, rest, allowed)
     if len(bare) > 1:
         raise UsageError(f"{rest[bare[1]]!r} is one word too many; options are written --like-this (see {name} --help)")
     first = [part for i in bare for part in _host_words(rest[i])]
@@ -96,7 +95,7 @@ def _world(name: str, command: CommandIndex, given: str | None, helps: bool) -> 
     return given
 
 
-def _check(where: str, words: list[str], everything: Options, allowed: Options) -> None:
+def _check(where: str, words: list[str], allowed: Options) -> None:
     """Refuse options that this subcommand and this world do not have, and numbers that are none."""
     values: Collection[str] = ()
     skip = False
@@ -108,7 +107,7 @@ def _check(where: str, words: list[str], everything: Options, allowed: Options) 
         flag = flag_of(flag)
         if flag not in allowed.takes:
             raise UsageError(f"{where} has no option {flag!r}; {nearest_names(flag, allowed.takes)}")
-        takes = everything.takes[flag]
+        takes = allowed.takes[flag]
         if takes == "nothing":
             continue
         if "=" not in word:

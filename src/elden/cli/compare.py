@@ -120,7 +120,7 @@ class Compare:
         console = make_console()
         out = Path("runs") / f"compare-{self.preset}" if self.out is None else self.out
         with stopping(console), refusals(out):
-            self._check(out)
+            self.check(out)
             agents, left = compare(
                 self.worlds,
                 self.contenders,
@@ -145,7 +145,7 @@ class Compare:
         for name in ("table.md", "map.md", "map.png", "curves.png", "stages.png"):
             console.print(str(out / name))
 
-    def _check(self, out: Path) -> None:
+    def check(self, out: Path) -> None:
         """Refuse, before anything is trained, options that `elden train` refuses and folders of other training runs."""
         from elden.cli.arguments import parse
 
@@ -174,7 +174,7 @@ def _variant(words: str) -> Contender:
 
 
 class _Look:
-    """Every now and then a line for each training run that runs, with the end of its metrics."""
+    """Every now and then a line for each training run in progress, with the end of its metrics."""
 
     def __init__(self, console: Console, out: Path) -> None:
         self.console, self.out = console, out

@@ -55,14 +55,14 @@ def frames(world: World, episode: Episode, tile: int, fps: float) -> list[UInt8[
 
 
 def graph_frames(
-    world: World, episode: Episode, called: Bool[np.ndarray, "time dst src"] | None, tile: int, fps: float, note: str
+    world: World, episode: Episode, predicted: Bool[np.ndarray, "time dst src"] | None, tile: int, fps: float, note: str
 ) -> list[UInt8[np.ndarray, "height width 3"]]:
     """One picture per state, beside the true graph between entities and that of models; the last stays for a while.
 
     Args:
         world: The world.
         episode: What to show.
-        called: The edges that models predict in each step; None where there are no models.
+        predicted: The edges that models predict in each step; None where there are no models.
         tile: Pixels of a cell.
         fps: Frames a second.
         note: How the models are read.
@@ -75,7 +75,7 @@ def graph_frames(
     images = _pictures(world, episode, tile, sentences)
     factors = world.factors
     truths = np.asarray(factors.reduce_graph(np.stack([step.graph for step in episode.steps])))
-    seen = None if called is None else called[: len(truths)]
+    seen = None if predicted is None else predicted[: len(truths)]
     shown = graph_video(images, truths, seen, factors.entity_names, factors.source_names("entity"), note)
     return [*shown, *shown[-1:] * round(_LAST_FRAME_S * fps)]
 

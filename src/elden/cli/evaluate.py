@@ -217,7 +217,7 @@ def rate_table(outcomes: Outcomes, seeds: Sequence[int], stage_names: tuple[str,
     rows = {
         "success": "success_rate",
         "success over solvable initial states": "success_rate_solvable",
-        "layouts that are solvable": "solvable_rate",
+        "initial states that are solvable": "solvable_rate",
         "stages reached": "normalized_stage",
     }
     for name, key in rows.items():

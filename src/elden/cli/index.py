@@ -13,8 +13,6 @@ from typing import Any, get_args, get_type_hints
 from elden.cli.commands import COMMANDS
 
 FILE = Path(__file__).with_name("index.json")
-HOST = "gym"
-"""The subcommand of environments of others, and the key of their options."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from elden.viewing import pictures
 _GAP = 2
 _LEAST_WORDS = 46
 """Words stand beside something else where at least so many columns are left for them."""
-_GRAPH_LEGEND = "row <- column:  █ edge\n\\ own past  o own past cut\nA action"
+_GRAPH_LEGEND = "row <- column:  █ edge\n\\ self-edge  o self-edge cut\nA action"
 
 
 def draw_game(game: Game, console: Console, height: int | None = None) -> RenderableType:

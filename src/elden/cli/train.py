@@ -23,12 +23,13 @@ from elden.cli.detect import refusals
 from elden.cli.errors import BROKEN, UsageError, check_range
 from elden.cli.options import PresetOptions, as_options, options_of, value_of
 from elden.cli.running import stopping
-from elden.cli.worlds import HOST, shown_as, world_or_host_choice
+from elden.cli.worlds import shown_as, world_or_host_choice
 from elden.dynamics.runs import Deadline
 from elden.graphs.base import Scheduled
 from elden.graphs.registry import detector_named
 from elden.hosts.worker import EnvironmentFailedError
 from elden.hosts.world import HostConfig, HostWorld
+from elden.names import HOST
 from elden.storage.folder import RunFolderError
 from elden.storage.wandb_run import WandbRun, kept_project, require_wandb
 from elden.training.config import TrainingConfig
@@ -67,8 +68,8 @@ class TrainOptions:
     """Options of a training run that do not change its results."""
 
     time_limit_s: Annotated[float | None, shown_as("SECONDS", "none")] = None
-    """Stop after so many seconds and keep the state, with exit code 75; the same command, or `elden resume`, then goes
-    on."""
+    """Stop after so many seconds and keep the state, with exit code 75; the same command, or `elden resume`, then
+    continues."""
     save_every_s: float = 300.0
     """Seconds between two states that are kept, in case the process is killed. Ctrl-C, or a request to
     terminate, always keeps one."""
@@ -194,7 +195,7 @@ class Train(TrainOptions, PresetOptions):
 
 @dataclass(frozen=True)
 class Resume(TrainOptions):
-    """Go on with a training run that was stopped or killed, from its run folder; or for longer with a finished one."""
+    """Continue a training run that was stopped or killed, from its run folder; or train a finished one for longer."""
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help_behavior_hint="(required)")] = (
         Path()

@@ -1,6 +1,7 @@
 """Worlds as arguments: every registered world is a subcommand with its own options.
 
-Nothing here names a world, so one that is added to the registry appears by itself.
+Nothing here names a world: one that is added to the registry appears here, and in the index of options once that is
+made again.
 """
 
 from dataclasses import fields
@@ -8,12 +9,10 @@ from typing import Annotated, Union
 
 import tyro
 
-from elden.hosts.world import PREFIX, HostConfig
+from elden.hosts.world import HostConfig
+from elden.names import HOST
 from elden.worlds.base import World
 from elden.worlds.registry import WORLDS
-
-HOST = PREFIX.removesuffix(":")
-"""The subcommand of environments of others."""
 
 
 def shown_as(metavar: str, otherwise: str) -> object:

@@ -15,9 +15,7 @@ from jaxtyping import Num
 
 from elden.factors import Factors
 from elden.hosts.worker import AnyEnv, EnvMaker, Option, told
-
-PREFIX = "gym:"
-"""What the name of a world begins with that is somebody else's environment."""
+from elden.names import PREFIX
 
 
 class HostWorldError(ValueError):

@@ -64,11 +64,11 @@ def draw_row(
         )
         save(histogram, media / f"{slug(name)}-histogram.png")
     if result.breakdown.types:
-        called = int((scores[:, mask] >= result.breakdown.threshold).sum())
+        predicted = int((scores[:, mask] >= result.breakdown.threshold).sum())
         wrong = int(((scores >= result.breakdown.threshold) & ~truth)[:, mask].sum())
         note = (
             f"between different nodes, at the best threshold there ({result.breakdown.threshold:.3g});"
-            f" {called:,} edges are called in all, {wrong:,} of them false alarms"
+            f" {predicted:,} edges are predicted in all, {wrong:,} of them false alarms"
         )
         save(
             edge_breakdown(_counts(result), f"{title}: what was found (first seed)", note),

@@ -91,7 +91,7 @@ class ModelStore:
             return None
 
     def parts(self, recipe: Recipe, runs: Sequence[Run]) -> Path:
-        """Where the states of a training run of these runs are kept until it is done."""
+        """Where the states of these runs' training are kept until it is done."""
         names = "".join(self.path(recipe, run).name for run in runs)
         return self.folder / f"part-{hashlib.sha256(names.encode()).hexdigest()[:16]}"
 

@@ -85,7 +85,7 @@ class Edges:
         ]
 
     def between(self, agent: int | None = None) -> "Between":
-        """All edges that are not own ones as one, of one agent or of all of them together."""
+        """All edges but self-edges as one, of one agent or of all of them together."""
         rows = [row for row in self.rows(agent) if not row.is_self_edge]
 
         def total(name: str) -> int | None:

@@ -36,7 +36,7 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with what is done, and how many episodes have been and will be played."""
 
 _APART = 0x6576616C
-"""Folded into the seed, so that an evaluation's randomness is never those of a training run with the same seed."""
+"""Folded into the seed, so that an evaluation's randomness is never that of a training run with the same seed."""
 _MOST_STEPS = 50_000
 """Steps of all agents that are held in memory at a time."""
 

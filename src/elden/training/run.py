@@ -21,7 +21,8 @@ from jaxtyping import Array, Float, Int, Key
 
 from elden.ahead import compile_ahead
 from elden.dynamics.runs import Deadline, OutOfTimeError
-from elden.hosts.world import PREFIX, HostConfig, HostWorld
+from elden.hosts.world import HostConfig, HostWorld
+from elden.names import PREFIX
 from elden.provenance import code_digest, provenance
 from elden.storage.checkpoints import Checkpoints, Kept
 from elden.storage.folder import RunFolder, RunFolderError, read_config
@@ -95,7 +96,7 @@ class TrainingRun:
             save_every_s: Time after which the state is kept.
             keep: How many states are kept.
             deadline: When to stop, at the end of a call.
-            progress: SeedMetrics of every iteration.
+            progress: Called after every iteration.
             command: The command line, for the records.
 
         Raises:
@@ -146,7 +147,7 @@ class TrainingRun:
         """Let a training run, finished or not, have more steps.
 
         The result is as if it had had them from the start, but where the learning rate falls: there it continues
-        with the rate that a training run of the new length has at this point.
+        with the rate that a training run of the new length has at this point. So do the schedules of learnt masks.
 
         Args:
             folder: The run folder.

@@ -77,7 +77,7 @@ def graph_heatmap(
         truth: Bool `[dst, src]`: one transition. Bool `[time, dst, src]`: many, which are averaged. Float `[dst, src]`
             in [0, 1]: how often each edge was true.
         scores: Of the shape of `truth`. Where `truth` is an average, how often each edge was predicted, in [0, 1].
-        threshold: An edge is called where its score is at least this.
+        threshold: An edge is predicted where its score is at least this.
         dst_names: Names of the rows.
         src_names: Names of the columns; the action, where it comes last, is set apart.
         title: Title of the figure.
@@ -122,7 +122,7 @@ def episode_strip(
     Args:
         truths: The true graphs of an episode.
         scores: The scores of the same steps.
-        threshold: An edge is called where its score is at least this.
+        threshold: An edge is predicted where its score is at least this.
         dst_names: Names of the rows.
         src_names: Names of the columns.
         action_names_per_step: What was done, for every step.
@@ -327,7 +327,7 @@ def _draw_average(
         ("How often true", truth, blues, Normalize(0, most), f"share of {transitions}"),
         ("How often predicted", predicted, blues, Normalize(0, most), f"share with score ≥ {threshold:.3g}"),
         (
-            "Called minus true",
+            "Predicted minus true",
             predicted - truth,
             signed,
             Normalize(-gap, gap),
@@ -412,7 +412,7 @@ class _Strip:
         figure.text(0.15 / width, 1 - 0.25 / height, title, size=style.TITLE_PT, weight="bold", va="center")
         handles = [self._key(outcome) for outcome in _CALLED]
         _legend(figure, handles, [WORDS[outcome] for outcome in _CALLED], (0.15 / width, 1 - 0.47 / height), 3)
-        arrows = "arrow: cause → effect" + (", rim: effect of its own past" if own else "")
+        arrows = "arrow: cause → effect" + (", rim: self-edge" if own else "")
         reads = arrows if self.as_nodes else "a row depends on a column"
         some = f"{self.count} of {steps} steps" if self.count < steps else f"{steps} steps"
         before = ", each pictured before its action" if pictures else ""
@@ -478,7 +478,7 @@ def node_graph(
     hidden: Bool[np.ndarray, "dst src"],
     type_pt: float,
 ) -> None:
-    """Entities on a circle, the action on top, and an arrow for every edge; an entity's own past is its rim."""
+    """Entities on a circle, the action on top, and an arrow for every edge; an entity's self-edge is its rim."""
     nodes = list(dict.fromkeys([*src_names[::-1][:1], *src_names[:-1], *dst_names]))
     angles = math.pi / 2 - 2 * math.pi * np.arange(len(nodes)) / len(nodes)
     spots = dict(zip(nodes, zip(np.cos(angles), np.sin(angles), strict=True), strict=True))

@@ -43,9 +43,9 @@ def outcomes(
     scores: Float[np.ndarray | Array, "*batch _dst _src"],
     threshold: float | int,
 ) -> Int[np.ndarray, "*batch _dst _src"]:
-    """`NOTHING`, `FOUND`, `MISSED` or `FALSE_ALARM` for every edge, called where `score >= threshold`."""
-    true, called = np.asarray(truth), np.asarray(scores) >= threshold
-    return np.select([true & called, true, called], [FOUND, MISSED, FALSE_ALARM], NOTHING)
+    """`NOTHING`, `FOUND`, `MISSED` or `FALSE_ALARM` for every edge, predicted where `score >= threshold`."""
+    true, predicted = np.asarray(truth), np.asarray(scores) >= threshold
+    return np.select([true & predicted, true, predicted], [FOUND, MISSED, FALSE_ALARM], NOTHING)
 
 
 @dataclass(frozen=True)

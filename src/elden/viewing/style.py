@@ -25,7 +25,7 @@ ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
 BLUE, VERMILLION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 
 FOUND, MISSED, FALSE_ALARM = BLUE, ORANGE, PURPLE
-"""Of an edge: true and called; true and not called; called and not true."""
+"""Of an edge: true and predicted; true and not predicted; predicted and not true."""
 
 SELF_EDGES_ALONE = "(self-edges alone)"
 """Name of the row that has every edge from a node to itself and no other."""

@@ -64,7 +64,7 @@ class EdgeCount:
     positives: int
     """True edges of this type."""
     found: int
-    """Those of them that were called."""
+    """Those of them that were predicted."""
 
     def __post_init__(self) -> None:
         """Check the counts."""
@@ -408,7 +408,7 @@ def _score_axis(axes: "matplotlib.axes.Axes", edges: Float[np.ndarray, " edge"],
     words = [f"$10^{{{e:g}}}$" for e in ticks]
     axes.set_xticks([low - 2 * step, *ticks] if below else ticks, ["≤ 0", *words] if below else words)
     axes.set_xlim(low - 3.5 * step if below else low, high)
-    axes.set_xlabel("score (log scale); an edge is called right of the threshold")
+    axes.set_xlabel("score (log scale); an edge is predicted right of the threshold")
 
 
 def _spread(

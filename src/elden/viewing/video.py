@@ -51,7 +51,7 @@ def graph_video(
     """Frames with the world on the left, and on the right what depended on what in the step that led there.
 
     Above is the true graph; under it the models' graph, where there are models, with what is found, missed and false.
-    What everything owes to its own past is left out. Entities are nodes and arrows, more than 20 of them a matrix.
+    Self-edges are left out. Entities are nodes and arrows, more than 20 of them a matrix.
 
     Args:
         pictures: The world before the first step and after each.
@@ -180,7 +180,7 @@ class _Panel:
             columnspacing=1.4,
         )
         reads = "arrow: cause → effect" if self.as_nodes else "a row depends on a column"
-        words = f"{reads}; its self-edge is left out"
+        words = f"{reads}; self-edges are left out"
         figure.text(0.03, 11 / self.height, words, size=style.SMALL_PT, color=style.GREY, va="center")
 
 

@@ -1,4 +1,4 @@
-"""The Gymnasium environments of the worlds: single and vector environments.
+"""The worlds as Gymnasium environments, single and vector.
 
 Observations are a `Dict` entity -> `MultiDiscrete` or `Box`; `info` holds `local_graph` (variable level, bool),
 `stages`, `stage` (how many of them) and `success`. At the start of an episode, where there is no transition yet, the

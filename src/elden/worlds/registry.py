@@ -14,7 +14,7 @@ from elden.worlds.minecraft import Minecraft
 from elden.worlds.thawing import Thawing
 
 WORLDS: dict[str, type[World]] = {world.name: world for world in (Thawing, CarWash, Minecraft, Kitchen, Empty, Chain)}
-"""Every world by its name. To add one: write its file and name it here."""
+"""Every world by its name. To add one: write its file, name it here, and run `python tools/option_index.py`."""
 
 
 def world_class(name: str) -> type[World]:

@@ -368,7 +368,7 @@ class RoomWorld(World):
         return grid.meets(reach, grid.slots_board(slots, self.size)) | self.faces(view, name)
 
     def _obtainable(self, view: View) -> dict[str, Flag]:
-        """Which items the agent can get to carry; taking one may clear the way to another."""
+        """Which items the agent can reach and carry; taking one may clear the way to another."""
         have = {item: self.carried(view, item) for item in self.items}
         for _ in self.items:
             rest = self._without(view, have)

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from elden.worlds.base import WorldState
-from elden.worlds.kitchen import table as table
+from elden.worlds.kitchen import table
 from elden.worlds.kitchen.robosuite import KitchenRobosuiteEnv
 from elden.worlds.kitchen.twin import Kitchen
 
@@ -154,7 +154,7 @@ def _apart_mm(one: _Glance, other: _Glance) -> Float[np.ndarray, " thing"]:
 
 
 def summary(parts: Sequence[Comparison]) -> dict[str, Any]:
-    """The sums over many episodes."""
+    """How many episodes went, all together."""
     flags = np.concatenate([part.flags for part in parts])
     stages = np.concatenate([part.stages for part in parts])
     graph = np.concatenate([part.graph for part in parts])

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from threadpoolctl import threadpool_limits
 
-from elden.worlds.kitchen import table as table
+from elden.worlds.kitchen import table
 
 _LOUDNESS = logging.root.manager.disable
 logging.disable(logging.WARNING)  # robosuite warns on import of parts that are not used here

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int, Num, UInt8
 
 from elden.worlds.base import Transition, WorldState
 from elden.worlds.gym import Action, Info, Option, WorldEnv
-from elden.worlds.kitchen import table as table
+from elden.worlds.kitchen import table
 from elden.worlds.kitchen.table import NOTHING, TARGETS
 from elden.worlds.kitchen.twin import Kitchen
 
@@ -222,7 +222,7 @@ class KitchenRobosuiteEnv(WorldEnv):
         return {"noop": noop, "slip": slip, "n_ticks": ticks}
 
     def _done(self, skill: str, outcome: "Outcome | None", taken: int) -> dict[str, Any]:
-        """What has happened, as `kitchen_table.skill_events` asks for it."""
+        """What has happened, as `table.skill_events` asks for it."""
         skills = dict.fromkeys(self.action_names, False)
         if outcome is None:
             nothing = {"butter": False, "pot": False}

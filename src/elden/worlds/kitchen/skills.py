@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from elden.worlds.kitchen import table as table
+from elden.worlds.kitchen import table
 from elden.worlds.kitchen.physics import OPEN, KitchenSimulation, Point, Turn
 from elden.worlds.kitchen.table import FOOD, NOTHING
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Key
 from elden.factors import ACTION, Continuous, Discrete, Entity, Factors, Kind, Variable
 from elden.worlds.base import Named, View, World, WorldOptionError
 from elden.worlds.grid import Flag, Scalar
-from elden.worlds.kitchen import table as table
+from elden.worlds.kitchen import table
 from elden.worlds.kitchen.table import BUTTER, FOOD, MEATBALL, NOTHING, POT, TARGETS, Layout, Vector, place, shift
 from elden.worlds.labels import Fired, Rule, RuleBook
 from elden.worlds.rooms import pick_action
@@ -59,7 +59,7 @@ class Kitchen(World):
     """A robot arm with skills at a table with butter, a meatball, a pot, a stove and its switch: a kinematic twin.
 
     *State.* robot (eef_pos, grip), butter (pos, quat, melt), meatball (pos, cook, overcooked), pot (pos, quat), stove
-    (pos), switch (pos, on). Positions are normalised to [-1, 1] (`kitchen_table.to_metres`), quaternions are (w, x, y,
+    (pos), switch (pos, on). Positions are normalised to [-1, 1] (`table.to_metres`), quaternions are (w, x, y,
     z) with w >= 0, melt and cook go from -1 to 1, overcooked and on are 0 or 1. The grip tells what is held: open 1,
     butter 0.375, meatball 0.5, the pot by its handle 0.15.
 
