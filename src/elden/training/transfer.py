@@ -1,8 +1,8 @@
 """Trained agents in another environment with the same spaces, without further training.
 
 An agent that learnt in a world can be tried wherever observations, actions and `info` are the same: the kitchen's in
-robosuite. Episodes have the layouts, and actions the draws, of `elden.training.evaluation`, so that the two can be
-compared pair by pair.
+robosuite. Episodes have the initial states, and actions the draws, of `elden.training.evaluation`, so that the two can
+be compared pair by pair.
 """
 
 from collections.abc import Callable, Sequence
