@@ -3,7 +3,7 @@
 import doctest
 import inspect
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -12,6 +12,7 @@ from elden.storage.folder import RunFolderError
 from elden.studies import detection
 from elden.studies.exploration import Contender, WorldEntry, folder_name
 from elden.training.run import TrainingRun
+from elden.worlds.base import World
 
 
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,6 +55,14 @@ def test_a_comparison_refuses_cells_of_another_one(tmp_path: Path) -> None:
 
 
 def test_detection_in_a_continuous_world_mixes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detection, "detect", lambda _world, config, **_options: config)
-    mixed = [elden.detect(elden.make("chain", continuous=each)) for each in (False, True)]
-    assert [config.train.mixup for config in mixed] == [1.0, 0.0]  # type: ignore[attr-defined]
+    configs: list[elden.DetectConfig] = []
+
+    def stop(_world: World, config: elden.DetectConfig, **_options: object) -> NoReturn:
+        configs.append(config)
+        raise StopIteration
+
+    monkeypatch.setattr(detection, "detect", stop)
+    for continuous in (False, True):
+        with pytest.raises(StopIteration):
+            elden.detect(elden.make("chain", continuous=continuous))
+    assert [config.train.mixup for config in configs] == [1.0, 0.0]

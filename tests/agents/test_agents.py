@@ -211,9 +211,9 @@ def test_every_stream_of_rewards_has_its_own_values_and_discount() -> None:
 
 def moved_by(agent: Ppo, experience: Experience, updates: int) -> list[float]:
     """How far each update moves the policy's first layer."""
-    state, moved = agent.init(jax.random.key(0)), []
+    state, moved, learn = agent.init(jax.random.key(0)), [], jax.jit(agent.learn)
     for _ in range(updates):
-        after, _ = agent.learn(state, jax.random.key(1), experience)
+        after, _ = learn(state, jax.random.key(1), experience)
         layers = [each.network.policy.layers[0].weight for each in (state, after)]
         moved.append(float(jnp.abs(layers[1] - layers[0]).sum()))
         state = after
@@ -245,11 +245,11 @@ def test_errors_of_values_do_not_hold_the_policy_back_where_gradients_are_clippe
 
     def moved(apart: bool, wrong: float) -> float:
         agent = Ppo(replace(ONE_BATCH, clip_apart=apart, value_weight=1.0), Categorical(2), 1)
-        state = agent.init(jax.random.key(0))
+        state, learn = agent.init(jax.random.key(0)), jax.jit(agent.learn)
         for returns in (SOME, SOME + wrong):
             before = state
             experience = Experience(SOME[:, None], jnp.zeros(8, jnp.int32), -jnp.ones(8), SOME, returns[:, None])
-            state, _ = agent.learn(state, jax.random.key(1), experience)
+            state, _ = learn(state, jax.random.key(1), experience)
         layers = [each.network.policy.layers[0].weight for each in (before, state)]
         return float(jnp.abs(layers[1] - layers[0]).sum())
 

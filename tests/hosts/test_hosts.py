@@ -417,6 +417,6 @@ def test_ctrl_c_keeps_what_was_done_and_leaves_no_process(tmp_path: Path) -> Non
     os.killpg(process.pid, signal.SIGINT)
     said, _ = process.communicate(timeout=60)  # which waits for all that could still write there
     assert process.returncode == INTERRUPTED
-    assert "goes on from what was kept" in " ".join(said.split())
+    assert "continues from what was kept" in " ".join(said.split())
     assert "Traceback" not in said
     assert any((folder / "checkpoints").iterdir())

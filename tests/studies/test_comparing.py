@@ -353,7 +353,7 @@ def test_a_request_to_terminate_stops_the_trainings_too(
 
     monkeypatch.setattr("elden.studies.exploration.run_jobs", waits)
     assert main(["compare", "--worlds", "chain", "--bonuses", "none", "--out", str(tmp_path)]) == 130
-    assert "goes on from what was kept" in capsys.readouterr().out
+    assert "continues from what was kept" in capsys.readouterr().out
     with pytest.raises(ProcessLookupError):
         os.kill(pids[0], 0)
 

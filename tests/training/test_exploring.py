@@ -592,5 +592,5 @@ def test_a_request_to_terminate_is_an_interruption(capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit) as ended, stopping(make_console(), "elden resume runs/some"):
         signal.raise_signal(signal.SIGTERM)
     assert ended.value.code == 130
-    assert "or `elden resume runs/some`, goes on" in " ".join(capsys.readouterr().out.split())
+    assert "or `elden resume runs/some`, continues" in " ".join(capsys.readouterr().out.split())
     assert signal.getsignal(signal.SIGTERM) is before
