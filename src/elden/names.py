@@ -6,7 +6,7 @@ from collections.abc import Iterable
 HOST = "gym"
 """The subcommand of environments of others."""
 PREFIX = f"{HOST}:"
-"""What the name of a world begins with that is somebody else's environment."""
+"""The prefix of the name of an environment of others."""
 
 
 def nearest_names(given: str, known: Iterable[str]) -> str:
