@@ -102,10 +102,8 @@ def _detector(config: BonusConfig) -> Detector:
     detector = detector_named(config.detector)
     if not isinstance(detector, Scheduled):
         return detector
-    train, updates = config.ensemble.train, config.ensemble.schedule or _UPDATES
-    share = min(1.0, updates / max(1, 5 * train.penalty_stop))
-    start, stop = int(share * train.penalty_start), int(share * train.penalty_stop)
-    return detector.fitted(replace(train, penalty_start=start, penalty_stop=stop), updates)
+    updates = config.ensemble.schedule or _UPDATES
+    return detector.fitted(config.ensemble.train.within(updates), updates)
 
 
 def _elden(config: BonusConfig) -> Dependencies:

@@ -1,7 +1,7 @@
 """Sizes of the network and settings of its training, with the paper's values as defaults."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from elden.factors import Granularity
@@ -95,3 +95,9 @@ class TrainConfig:
                 f"penalty_start={self.penalty_start}, penalty_stop={self.penalty_stop} given;"
                 " the rise must start at 0 or later and not end before it starts"
             )
+
+    def within(self, updates: int) -> "TrainConfig":
+        """The same with the rise of λ over by a fifth of so many updates, as in the paper, where it would be later."""
+        share = min(1.0, updates / max(1, 5 * self.penalty_stop))
+        start, stop = int(share * self.penalty_start), int(share * self.penalty_stop)
+        return replace(self, penalty_start=start, penalty_stop=stop)

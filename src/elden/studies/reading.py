@@ -171,10 +171,7 @@ def learn_reader(
     """
     chosen = detector_named(detector) if isinstance(detector, str) else detector
     config = train or TrainConfig(learning_rate=1e-3, mixup=0.0, penalty=1e-3 if chosen.penalised else 0.0)
-    rise = min(1.0, updates / max(1, 5 * config.penalty_stop))
-    config = replace(
-        config, penalty_start=int(rise * config.penalty_start), penalty_stop=int(rise * config.penalty_stop)
-    )
+    config = config.within(updates)
     if isinstance(chosen, Scheduled):
         chosen = chosen.fitted(config, updates)
     sizes = network or NetworkConfig(features=(32,), heads=2, head_size=8, mlp=(32, 32))
