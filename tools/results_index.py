@@ -97,6 +97,7 @@ _INTRO = """# Results
 Made by `python tools/results_index.py`. *Code* is a digest of the sources that made the result; results without one are
 older than the digest. A folder has more files than the one that is named; its `table.md` is for people. Evaluations of
 earlier versions say `called`, `own_past` and `film` where the program now says `predicted`, `self_edge` and `video`.
+In commands, `--chunk` of `elden train` and `elden compare` is now `--iterations-per-call`.
 """
 _HEAD = "| file | what it says | command | code | device | date |\n|---|---|---|---|---|---|"
 
