@@ -1,9 +1,9 @@
 """The same small sweep for every bonus of the map: its weight, and the updates of its networks.
 
-In a chain of five links among one noisy and two intricate entities, with seeds that are not those of the map. A third
-and three times the weight of `plus`, and a quarter and four times the updates, each alone. Bonuses without networks
-have no updates to vary; of those with two kinds of networks the dynamics models' are varied. Every cell is an
-`elden train`, so the same command continues where one was stopped.
+In a chain of five links among one noisy and two intricate entities, with seeds that are not those of the map. Weights
+and updates are varied each alone, then a third of the weight of `plus` with the updates that had helped. Bonuses
+without networks have no updates to vary; of those with two kinds of networks the dynamics models' are varied. Every
+cell is an `elden train`, so the same command continues where one was stopped.
 
     python experiments/bonus_sweep.py --jobs 2 --rows influence-count rnd icm e3b noveld    # on two CPU cores
     python experiments/bonus_sweep.py --jobs 8                                              # all of it, on a GPU
@@ -22,13 +22,15 @@ from elden.cli import main as elden
 from elden.names import nearest_names
 
 WORLD = "sweep=chain --depth 5 --inert 1 --noisy 1 --intricate 2 --max-steps 30 --steps 614400"
-WEIGHTS = (0.03, 0.1, 0.3)
+WEIGHTS = (0.1, 0.03, 0.3, 0.01)
+"""Those of the intrinsic reward, the preset's first."""
 UPDATES = {
-    "fit": ("fit.updates", (8, 32, 128)),
-    "change": ("change.whether.updates", (8, 32, 128)),
-    "ensemble": ("ensemble.updates", (16, 64, 256)),
+    "fit": ("fit.updates", (8, 128, 512), (128, 512)),
+    "change": ("change.whether.updates", (8, 128, 512), (128, 512)),
+    "ensemble": ("ensemble.updates", (16, 256, 4), (16, 4)),
 }
-"""For each group of settings, the option of its updates, and a quarter, one and four times the preset's."""
+"""For each group of settings the option of its updates, what is tried instead of the preset's 32 or 64, and what is
+tried together with a smaller weight: small networks gain by more updates, dynamics models by fewer."""
 SWEPT = tuple(name for name in BASES if name not in ("none", "change-count"))
 
 
@@ -52,11 +54,12 @@ def variants(row: str) -> list[str]:
     """The settings that are tried of one bonus: the preset's, then each change alone."""
     read = settings_read(BASES[row].split()[1], BonusConfig())
     group = next((each for each in reversed(UPDATES) if each in read), None)
-    low, middle, high = WEIGHTS
-    changes = {f"weight {weight}": f"--loop.intrinsic-weight {weight}" for weight in (middle, low, high)}
+    changes = {f"weight {weight}": f"--loop.intrinsic-weight {weight}" for weight in WEIGHTS}
     if group is not None:
-        option, (few, _, many) = UPDATES[group]
-        changes |= {f"{number} updates": f"--bonus.{option} {number}" for number in (few, many)}
+        option, alone, together = UPDATES[group]
+        changes |= {f"{number} updates": f"--bonus.{option} {number}" for number in alone}
+        low = f"weight {WEIGHTS[1]}"
+        changes |= {f"{low}, {number} updates": f"{changes[low]} --bonus.{option} {number}" for number in together}
     return [f"{row}, {what}={BASES[row]} {options}" for what, options in changes.items()]
 
 

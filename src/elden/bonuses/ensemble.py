@@ -19,6 +19,8 @@ from elden.graphs.reader import predict
 from elden.pytree import pytree
 from elden.transitions import Steps, Transitions
 
+UPDATES = 500_000
+"""Updates of the paper's models, which schedules are fitted to where the length of the training is not known."""
 _EXAMPLES = 256
 _LOOKED_AT = 4096
 """Transitions from which it is known what values occur and how far they move; the first of them are examples."""
@@ -39,11 +41,14 @@ class EnsembleConfig:
     """Transitions that are kept; older ones are forgotten."""
     updates: int = 64
     """Updates of every model for one rollout."""
+    anneal_from: float = 1.0
+    """Share of the updates of the whole training (`schedule`) after which the learning rate falls to 0; 1 keeps it
+    constant."""
     chunk: int = 1024
     """Transitions that are judged at a time: more need more memory."""
     schedule: int | None = None
-    """Updates of the whole training, which the schedules of learnt masks are fitted to. None takes those of the
-    training, or 500,000 where its length is not known."""
+    """Updates of the whole training, which the schedules of learnt masks and of the learning rate are fitted to. None
+    takes those of the training, or 500,000 where its length is not known."""
 
     def __post_init__(self) -> None:
         for name in ("members", "capacity", "chunk"):
@@ -53,6 +58,8 @@ class EnsembleConfig:
             raise ValueError(f"schedule={self.schedule} given; it must be 1 or more")
         if self.updates < 0:
             raise ValueError(f"updates={self.updates} given; it must be 0 or more")
+        if not 0 <= self.anneal_from <= 1:
+            raise ValueError(f"anneal_from={self.anneal_from} given; it must lie between 0 and 1")
 
 
 @pytree()
@@ -80,7 +87,11 @@ class Ensemble:
     @property
     def trainer(self) -> Trainer:
         """Trains the members."""
-        return Trainer(self.layout, self.config.train, self.variant, self.config.members)
+        config = self.config.train
+        if self.config.anneal_from < 1:
+            total = self.config.schedule or UPDATES
+            config = replace(config, anneal_start=int(self.config.anneal_from * total), anneal_stop=total)
+        return Trainer(self.layout, config, self.variant, self.config.members)
 
     @property
     def _settings(self) -> Settings:

@@ -17,7 +17,7 @@ from elden.bonuses.dependency import DependencyConfig, DependencySurprise, EdgeC
 from elden.bonuses.disagreement import Disagreement, Measure
 from elden.bonuses.e3b import E3b
 from elden.bonuses.elden import Consensus, Dependencies
-from elden.bonuses.ensemble import EnsembleConfig
+from elden.bonuses.ensemble import UPDATES, EnsembleConfig
 from elden.bonuses.fitted import FitConfig
 from elden.bonuses.icm import Icm
 from elden.bonuses.influence import ChangeCount, CountConfig, InfluenceCount
@@ -28,9 +28,6 @@ from elden.bonuses.rnd import Rnd
 from elden.graphs.base import Detector, Scheduled
 from elden.graphs.registry import DETECTORS, detector_named
 from elden.names import nearest_names
-
-_UPDATES = 500_000
-"""Updates of the paper's models, which schedules are fitted to where the length of the training is not known."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ def _detector(config: BonusConfig) -> Detector:
     detector = detector_named(config.detector)
     if not isinstance(detector, Scheduled):
         return detector
-    updates = config.ensemble.schedule or _UPDATES
+    updates = config.ensemble.schedule or UPDATES
     return detector.fitted(config.ensemble.train.within(updates), updates)
 
 

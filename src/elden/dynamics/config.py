@@ -58,7 +58,11 @@ class TrainConfig:
     """How an ensemble of networks is trained."""
 
     learning_rate: float = 3e-4
-    """Step size of Adam."""
+    """Learning rate of Adam."""
+    anneal_start: int = 0
+    """Update up to which the learning rate is constant."""
+    anneal_stop: int = 0
+    """Update from which the learning rate is 0; in between it falls linearly. 0 keeps it constant."""
     batch_size: int = 32
     """Transitions in one update of one member."""
     clip: float = 10.0
@@ -94,6 +98,12 @@ class TrainConfig:
             raise ValueError(
                 f"penalty_start={self.penalty_start}, penalty_stop={self.penalty_stop} given;"
                 " the rise must start at 0 or later and not end before it starts"
+            )
+
+        if self.anneal_stop and not 0 <= self.anneal_start <= self.anneal_stop:
+            raise ValueError(
+                f"anneal_start={self.anneal_start}, anneal_stop={self.anneal_stop} given;"
+                " the fall must start at 0 or later and not end before it starts"
             )
 
     def within(self, updates: int) -> "TrainConfig":

@@ -263,6 +263,9 @@ class Trainer:
         before = learner.parameters, learner.optimiser
         with jax.numpy_dtype_promotion("standard"):  # Adam raises a float to a power of its integer count
             changes, optimiser = self._adam.update(clipped, learner.optimiser, learner.parameters)
+        if self.config.anneal_stop:
+            left = 1.0 - rising(learner.step, self.config.anneal_start, self.config.anneal_stop)
+            changes = jax.tree.map(lambda part: left * part, changes)
         after = optax.apply_updates(learner.parameters, changes), optimiser
         parameters, optimiser = jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, before)
         skipped = learner.skipped + (~finite).astype(jnp.int32)
