@@ -48,6 +48,8 @@ class Args:
     """Seed of the first."""
     jobs: int = 1
     """Training runs at the same time."""
+    report_only: bool = False
+    """Train nothing; write the tables and figures of what is there."""
 
 
 def variants(row: str) -> list[str]:
@@ -75,7 +77,8 @@ def words(args: Args) -> list[str]:
     rows = [variant for row in args.rows for variant in variants(row)]
     options = {"seeds": args.seeds, "seed": args.seed, "jobs": args.jobs, "iterations-per-call": 6, "out": args.out}
     given = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    return ["compare", "--worlds", WORLD, "--bonuses", "--variants", *rows, *given]
+    flags = ["--report-only"] if args.report_only else []
+    return ["compare", "--worlds", WORLD, "--bonuses", "--variants", *rows, *given, *flags]
 
 
 if __name__ == "__main__":

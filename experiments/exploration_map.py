@@ -104,6 +104,8 @@ class Args:
     """Rollouts made by one call of the compiled program."""
     time_limit_s: float | None = None
     """Stop after so many seconds; the same command then continues."""
+    report_only: bool = False
+    """Train nothing; write the tables and figures of what is there."""
     preset: Literal["plus", "paper"] = "plus"
     """The settings of the agent."""
 
@@ -123,7 +125,8 @@ def words(args: Args) -> list[str]:
     options = {name.replace("_", "-"): getattr(args, name) for name in names}
     given = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     limit = [] if args.time_limit_s is None else ["--time-limit-s", str(args.time_limit_s)]
-    return ["compare", "--worlds", *worlds, "--bonuses", "--variants", *rows, *given, *limit, "--out", str(args.out)]
+    flags = [*limit, *(["--report-only"] if args.report_only else [])]
+    return ["compare", "--worlds", *worlds, "--bonuses", "--variants", *rows, *given, *flags, "--out", str(args.out)]
 
 
 if __name__ == "__main__":

@@ -15,9 +15,10 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 CLAIMS: dict[str, dict[str, str]] = {
     "exploration": {
-        "map_cpu": "which bonus solves which world: the map of README",
+        "map_gpu": "which bonus solves which world: the map of README",
         "beliefs_cpu": "what the agents' own models believe: precision, recall and F1 of local graphs",
         "bonus_sweep_cpu": "the same small sweep for influence-count and bonuses with networks of their own",
+        "bonus_sweep_gpu": "the sweep for bonuses that read dynamics models, and more updates for rnd and noveld",
         "demo_chain_cpu": "what `elden demo` makes",
         "whether_trials_cpu": "trials of the agent's settings and of bonuses, four agents each",
         "whether_trials_gpu": "trials of bonuses that ask whether, four agents each",
@@ -70,6 +71,7 @@ CLAIMS: dict[str, dict[str, str]] = {
     },
     "archive": {
         "attention_kernels_gpu.json": "fused attention kernels, which have been removed",
+        "map_cpu": "the map on two CPU cores, of few bonuses",
         "map_partial_gpu": "a part of the map with bonuses that read models, before `influence-count`",
         "compare_thawing_cpu": "bonuses in thawing, with an earlier preset",
         "compare_carwash_gpu": "bonuses in carwash, with an earlier preset",

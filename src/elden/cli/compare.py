@@ -68,6 +68,8 @@ class Compare:
     """Training runs at the same time. On a GPU several take hardly longer than one; a CPU is busy with one."""
     time_limit_s: Annotated[float | None, shown_as("SECONDS", "none")] = None
     """Stop after so many seconds and keep what was done, with exit code 75; the same command then continues."""
+    report_only: bool = False
+    """Train nothing; write the tables and figures of what is there, also of training runs that have not finished."""
     out: Annotated[Path | None, shown_as("PATH", "runs/compare-PRESET")] = None
     """Folder for tables and figures, with a run folder for each training run in it."""
 
@@ -127,17 +129,19 @@ class Compare:
                 out,
                 self.options,
                 at_once=self.jobs,
-                deadline=Deadline.after(self.time_limit_s),
+                deadline=Deadline.after(0.0 if self.report_only else self.time_limit_s),
                 look=_Look(console, out),
                 command=command_line,
             )
         for world in dict.fromkeys(each.world for each in agents):
             console.print(rich_table(comparison([each for each in agents if each.world == world])))
+        if self.report_only and not agents:
+            raise UsageError(f"--report-only given, and no training run of this comparison has begun in {out}")
         broken = [name for name, code in left.items() if code not in (STOPPED, None)]
         if broken:
             console.print(f"failed: {', '.join(broken)}; see {out / 'logs'}")
             raise SystemExit(BROKEN)
-        if left:
+        if left and not self.report_only:
             console.print(
                 f"the time limit is over; {len(left)} are not finished, and the same command continues with them"
             )
