@@ -33,9 +33,9 @@ from elden.bonuses.counts import places
 from elden.bonuses.dependency import DependencyConfig
 from elden.bonuses.elden import Dependencies
 from elden.bonuses.ensemble import Ensemble, chunked
+from elden.bonuses.episodes import Episodes, reward_of_items
 from elden.bonuses.influence import CountConfig
 from elden.bonuses.model_based import Gate, ModelBonus, ModelState, WithModels
-from elden.bonuses.payment import pay
 from elden.bonuses.reading import MajorityReader
 from elden.bonuses.registry import settings_read
 from elden.dynamics.config import NetworkConfig, TrainConfig
@@ -239,34 +239,35 @@ def test_the_registry_says_which_settings_each_bonus_reads() -> None:
             assert (made[0] != made[1]) == (setting in read or quiet), (name, setting)
 
 
-# Payment.
+# Once in an episode.
 
 
-def slow_pay(amounts: np.ndarray, done: np.ndarray, paid: np.ndarray) -> np.ndarray:
+def slow_mean_reward(items: np.ndarray, done: np.ndarray) -> np.ndarray:
     rewards = np.zeros(done.shape)
-    paid = paid.copy()
+    rewarded = np.zeros(items.shape[1:], np.bool_)
     for t, e in np.ndindex(*done.shape):
-        for i in range(amounts.shape[2]):
-            if not paid[e, i]:
-                rewards[t, e] += amounts[t, e, i] / amounts.shape[2]
-            paid[e, i] |= amounts[t, e, i] > 0
+        for i in range(items.shape[2]):
+            if not rewarded[e, i]:
+                rewards[t, e] += items[t, e, i] / items.shape[2]
+            rewarded[e, i] |= items[t, e, i] > 0
         if done[t, e]:
-            paid[e] = False
+            rewarded[e] = False
     return rewards
 
 
-def test_items_are_paid_once_in_an_episode_also_across_rollouts() -> None:
+def test_items_are_rewarded_once_in_an_episode_also_across_rollouts() -> None:
     rng = np.random.default_rng(0)
-    amounts = (rng.random((20, 3, 4)) * (rng.random((20, 3, 4)) < 0.3)).astype(np.float32)
+    items = (rng.random((20, 3, 4)) * (rng.random((20, 3, 4)) < 0.3)).astype(np.float32)
     done = rng.random((20, 3)) < 0.2
-    nothing = np.zeros((3, 4), np.bool_)
-    _, whole = pay(jnp.asarray(amounts), jnp.asarray(done), jnp.asarray(nothing), once=True)
-    np.testing.assert_allclose(whole, slow_pay(amounts, done, nothing), rtol=1e-5)
-    paid, first = pay(jnp.asarray(amounts[:7]), jnp.asarray(done[:7]), jnp.asarray(nothing), once=True)
-    _, rest = pay(jnp.asarray(amounts[7:]), jnp.asarray(done[7:]), paid, once=True)
+    nothing, given, ends = Episodes.init(3, 4), jnp.asarray(items), jnp.asarray(done)
+    _, whole, metrics = reward_of_items(given, ends, nothing, once=True)
+    np.testing.assert_allclose(whole, slow_mean_reward(items, done), rtol=1e-5)
+    np.testing.assert_allclose(metrics["bonus/rewarded_steps"], (np.asarray(whole) > 0).mean())
+    episodes, first, _ = reward_of_items(given[:7], ends[:7], nothing, once=True)
+    _, rest, _ = reward_of_items(given[7:], ends[7:], episodes, once=True)
     np.testing.assert_array_equal(jnp.concatenate([first, rest]), whole)
-    _, always = pay(jnp.asarray(amounts), jnp.asarray(done), jnp.asarray(nothing), once=False)
-    np.testing.assert_allclose(always, amounts.mean(-1), rtol=1e-6)
+    _, always, _ = reward_of_items(given, ends, nothing, once=False)
+    np.testing.assert_allclose(always, items.mean(-1), rtol=1e-6)
 
 
 # ELDEN against its formula, written out.

@@ -111,7 +111,7 @@ def test_the_critic_takes_its_floor_off_the_error_of_each_child() -> None:
     bonus, state, steps = make_bonus("curiosity-critic", SPACE, TINY), taught(WATCH), play(9)
     assert isinstance(bonus, CuriosityCritic)
     seen = steps.transitions()
-    errors, _ = jax.jit(bonus.curiosity.amounts)(state.model, seen)
+    errors, _ = jax.jit(bonus.curiosity.item_rewards)(state.model, seen)
     first, last = state.critic.parameters.layers
     x = np.concatenate([np.eye(2)[seen.obs[:, 0]], np.eye(4)[seen.obs[:, 1]], np.eye(2)[seen.action]], axis=1)
     hidden = np.maximum(x @ np.asarray(first.weight) + np.asarray(first.bias), 0)

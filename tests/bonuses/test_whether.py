@@ -25,12 +25,12 @@ from elden.bonuses.changes import ChangeConfig, Spread, changed
 from elden.bonuses.counts import StateCount, places
 from elden.bonuses.dependency import DependencyConfig, DependencyState, DependencySurprise, EdgeCount, EdgeCountState
 from elden.bonuses.e3b import E3b
+from elden.bonuses.episodes import Episodes, forget_episodes
 from elden.bonuses.fitted import Fitted
 from elden.bonuses.habits import Habits
 from elden.bonuses.influence import ChangeCount, CountConfig, CountState, InfluenceCount
 from elden.bonuses.model_based import Gate, ModelBonus, ModelState
 from elden.bonuses.noveld import NovelD
-from elden.bonuses.payment import Episodes, forget_episodes
 from elden.bonuses.rnd import Rnd
 from elden.bonuses.whether import Whether, WhetherConfig, WhetherState, excess_surprise, surprise
 from elden.dynamics.config import NetworkConfig, TrainConfig
@@ -158,7 +158,7 @@ def test_curiosity_goes_on_paying_for_an_outcome_that_no_model_can_know() -> Non
     curious = make_bonus("curiosity", SPACE, TINY)
     assert isinstance(curious, ModelBonus)
     state = ModelState(known(LOUD).model.ensemble, curious.remember(ENVS))
-    amounts, _ = jax.jit(curious.amounts)(state, play(99, True, action=PUSH).transitions())
+    amounts, _ = jax.jit(curious.item_rewards)(state, play(99, True, action=PUSH).transitions())
     each = np.asarray(amounts).mean((0, 2))
     assert each[HAND] < 0.05
     assert each[BALL] == pytest.approx(2 / 3, abs=0.05)  # one of three places
@@ -239,7 +239,7 @@ class Agreed(ModelBonus):
 
     blind: bool = False
 
-    def amounts(self, state: ModelState, seen: Transitions) -> tuple[Float[Array, "step child item"], Metrics]:
+    def item_rewards(self, state: ModelState, seen: Transitions) -> tuple[Float[Array, "step child item"], Metrics]:
         """The share of members that sees each edge."""
         share = jnp.asarray([[1.0, 0.5, 0.2, 0.6], [0.9, 1.0, 0.0, 0.9], [0.1, 0.4, 1.0, 0.0]])
         share = jnp.eye(3, 4) if self.blind else share
@@ -528,7 +528,7 @@ def worth(config: WhetherConfig, logits: list[list[float]], bits: list[bool]) ->
     layer = Dense(jnp.zeros((len(logits), inputs, len(bits))), jnp.asarray(logits, jnp.float32))
     state = WhetherState(Fitted.init(config, Mlp((layer,), "relu", False)), None, None)
     nowhere = jnp.zeros((1, 3), jnp.int32)
-    amounts = jax.jit(networks.worth)(state, Transitions(nowhere, nowhere[:, 0], nowhere), jnp.asarray([bits]))
+    amounts = jax.jit(networks.rewards)(state, Transitions(nowhere, nowhere[:, 0], nowhere), jnp.asarray([bits]))
     return np.asarray(amounts[0])
 
 
@@ -572,7 +572,7 @@ def test_progress_is_nothing_at_first_and_what_was_learnt_since() -> None:
     networks = Whether(SPACE, 2, replace(SMALL, measure="progress"))
     state, seen = jax.jit(networks.init)(jax.random.key(0)), play(0, False).transitions()
     bits = jnp.broadcast_to(jnp.asarray([True, False]), (seen.obs.shape[0], 2))
-    progress, update = jax.jit(networks.worth), jax.jit(networks.update)
+    progress, update = jax.jit(networks.rewards), jax.jit(networks.update)
     surprises = jax.jit(lambda members: surprise(networks.logits(members, seen), bits).mean(0))
     assert float(progress(state, seen, bits).max()) == 0.0
     begin = surprises(state.fitted.parameters)

@@ -235,11 +235,12 @@ def test_the_models_learn_from_what_environments_say_also_after_resuming(resumed
 def test_new_episodes_owe_nothing_to_those_before(resumed: TrainingRun) -> None:
     kept = resumed.kept()
     assert kept is not None
-    full = replace(kept.tree.bonus.memory, paid=jnp.ones_like(kept.tree.bonus.memory.paid))
+    episodes = kept.tree.bonus.memory.episodes
+    full = replace(kept.tree.bonus.memory, episodes=replace(episodes, seen=jnp.ones_like(episodes.seen)))
     state = replace(kept.tree, bonus=replace(kept.tree.bonus, memory=full))
     state = replace(state, scale=replace(state.scale, running=jnp.ones_like(state.scale.running)))
     again = begun_anew(state)
-    assert not again.bonus.memory.paid.any()
+    assert not again.bonus.memory.episodes.seen.any()
     assert not again.scale.running.any()
     np.testing.assert_array_equal(again.bonus.memory.threshold, state.bonus.memory.threshold)
     np.testing.assert_array_equal(again.scale.squares, state.scale.squares)

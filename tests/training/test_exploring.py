@@ -497,16 +497,16 @@ def test_a_folder_of_something_else_cannot_go_on(tmp_path: Path) -> None:
 # What an iteration does.
 
 
-def test_nothing_is_learnt_or_paid_before_the_warm_up_is_over() -> None:
+def test_nothing_is_learnt_or_rewarded_before_the_warm_up_is_over() -> None:
     (start, _), (cold, said), (warm, later) = after(0), after(1), after(2)
-    assert said["bonus/paid_steps"].min() > 0  # there is something that could have been paid
+    assert said["bonus/rewarded_steps"].min() > 0  # there is something that could have been rewarded
     assert_equal((cold.policy, cold.scale, cold.bonus.memory), (start.policy, start.scale, start.bonus.memory))
     assert np.abs(said["bonus/scaled"]).max() == 0
     assert np.isnan(said["policy/loss"]).all()
     assert int(cold.bonus.ensemble.ring.size[0]) == 24  # but the models learn
     assert later["bonus/scaled"].min() > 0
     assert warm.scale.count.tolist() == [24, 24]
-    assert bool(warm.bonus.memory.paid.any())
+    assert bool(warm.bonus.memory.episodes.seen.any())
     last = [state.policy.network.policy.layers[-1].weight for state in (cold, warm)]
     assert float(jnp.abs(last[1] - last[0]).min(axis=(1, 2)).max()) > 0.0
 

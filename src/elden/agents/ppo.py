@@ -48,7 +48,7 @@ class PpoConfig:
     entropy_gain: float = 10.0
     """How many times its weight the entropy gains at most, where there is none left."""
     advantage_floor: float = 0.0
-    """Advantages are divided by no less than this, so that noise is not blown up once nothing is paid."""
+    """Advantages are divided by no less than this, so that noise is not blown up once no reward is left."""
     max_gradient_norm: float = 0.5
     """Longer gradients are scaled down to this norm."""
     clip_apart: bool = False

@@ -1,4 +1,4 @@
-"""Intrinsic rewards: what a step is worth beyond what the task pays for it."""
+"""Intrinsic rewards: of a step, beside that of the task."""
 
 from typing import TYPE_CHECKING
 

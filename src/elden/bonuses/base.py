@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from elden.dynamics.config import NetworkConfig
 from elden.dynamics.layout import Layout
-from elden.factors import Factors, Kind
-from elden.transitions import Steps
+from elden.factors import Discrete, Factors, Kind
+from elden.transitions import Steps, Transitions
 
 Metrics: TypeAlias = dict[str, Float[Array, "..."]]
 
@@ -28,12 +30,20 @@ class Space:
         """Arrays of dynamics models for this space."""
         return Layout(self.factors, self.action, network)
 
+    def one_hot(self, seen: Transitions) -> Float[Array, "step feature"]:
+        """State and action as one vector, discrete variables one-hot."""
+        if isinstance(self.action, Discrete):
+            action = jax.nn.one_hot(seen.action.astype(jnp.int32), self.action.n)
+        else:
+            action = seen.action.astype(jnp.float32)
+        return jnp.concatenate([self.factors.one_hot(seen.obs), action], axis=-1)
+
 
 @runtime_checkable
 class Bonus(Protocol[State]):
     """Frozen and hashable; everything that changes is in its state.
 
-    A bonus pays for steps in the order in which they happen, and learns from them afterwards:
+    A bonus rewards steps in the order in which they happen, and learns from them afterwards:
 
         state = bonus.init(key, num_envs)
         state, rewards, metrics = bonus.reward(state, steps)
@@ -52,7 +62,7 @@ class Bonus(Protocol[State]):
         """The state before the first step."""
 
     def reward(self, state: State, steps: Steps) -> tuple[State, Float[Array, "time env"], Metrics]:
-        """What each step is worth; the state remembers what it must of the episodes, if the steps are paid for."""
+        """The intrinsic reward of each step; the state remembers what it must of the episodes under way."""
 
     def update(self, state: State, key: Key[Array, ""], steps: Steps) -> tuple[State, Metrics]:
         """Learn from these steps."""

@@ -23,11 +23,11 @@ class BesideState(Generic[State]):
 
 @dataclass(frozen=True)
 class Beside(Generic[State]):
-    """A bonus with models beside it. What is paid does not depend on them."""
+    """A bonus with models beside it. The reward does not depend on them."""
 
     bonus: Bonus[State]
     models: ModelBonus
-    """What learns the dynamics; nothing is paid for its signal."""
+    """What learns the dynamics; its signal is no reward."""
 
     @property
     def name(self) -> str:
@@ -46,7 +46,7 @@ class Beside(Generic[State]):
     def reward(
         self, state: BesideState[State], steps: Steps
     ) -> tuple[BesideState[State], Float[Array, "time env"], Metrics]:
-        """What the bonus pays."""
+        """That of the bonus."""
         bonus, rewards, metrics = self.bonus.reward(state.bonus, steps)
         return BesideState(bonus, state.model), rewards, metrics
 

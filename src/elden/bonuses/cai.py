@@ -24,7 +24,7 @@ class ActionInfluence(ChildSignal):
         """Networks that can do without any one input."""
         return DropInputs()
 
-    def amounts(self, layout: Layout, judged: Judged) -> Float[Array, "batch child 1"]:
+    def rewards(self, layout: Layout, judged: Judged) -> Float[Array, "batch child 1"]:
         """Mean influence over the members."""
         action = jnp.array([layout.num_inputs - 1], jnp.int32)
         scores = jax.vmap(lambda model: influence(layout, model, judged.batch, action))(judged.models)

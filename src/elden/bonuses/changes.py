@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key, Num
 
 from elden.bonuses.base import Metrics, Space
-from elden.bonuses.payment import Episodes
+from elden.bonuses.episodes import Episodes, reward_of_items
 from elden.bonuses.whether import Whether, WhetherConfig, WhetherState, check_once
 from elden.factors import Discrete, Factors, Granularity
 from elden.graphs.base import STILL
@@ -78,7 +78,7 @@ class ChangeConfig:
     granularity: Granularity = "variable"
     """Whether the questions are about variables or about whole entities."""
     once: bool = False
-    """Pay for a variable only once in an episode."""
+    """Reward a variable only once in an episode."""
 
     def __post_init__(self) -> None:
         if self.once:
@@ -88,7 +88,7 @@ class ChangeConfig:
 @pytree()
 @dataclass(frozen=True)
 class ChangeState:
-    """Networks, what continuous variables vary by, and what has been paid in each environment's episode."""
+    """Networks, what continuous variables vary by, and what was rewarded in the episodes under way."""
 
     whether: WhetherState
     spread: Spread
@@ -122,12 +122,10 @@ class ChangeSurprise:
         return bits.reshape(-1, bits.shape[-1])
 
     def reward(self, state: ChangeState, steps: Steps) -> tuple[ChangeState, Float[Array, "time env"], Metrics]:
-        """Mean over the questions of what each answer is worth."""
-        worth = self.networks.worth(state.whether, steps.transitions(), self._changed(state, steps))
-        worth = worth.reshape(*steps.done.shape, -1)
-        episodes, first = state.episodes.first(worth > 0, steps.done)
-        rewards = jnp.mean(jnp.where(first, worth, 0.0) if self.config.once else worth, axis=-1)
-        metrics = {"bonus/mean": jnp.mean(rewards), "bonus/paid_steps": jnp.mean((rewards > 0).astype(jnp.float32))}
+        """Mean over the questions of the reward of each answer."""
+        items = self.networks.rewards(state.whether, steps.transitions(), self._changed(state, steps))
+        items = items.reshape(*steps.done.shape, -1)
+        episodes, rewards, metrics = reward_of_items(items, steps.done, state.episodes, self.config.once)
         return replace(state, episodes=episodes), rewards, metrics
 
     def update(self, state: ChangeState, key: Key[Array, ""], steps: Steps) -> tuple[ChangeState, Metrics]:

@@ -22,7 +22,7 @@ class InformationGain(ChildSignal):
 
     μ of a discrete variable is the vector of probabilities. Logits would not do: members that are all sure of the same
     value differ in them for ever. σ² is what the members themselves expect, their mean of `p (1 − p)`, plus `ridge²`:
-    noise that they know to be noise is worth little, however they differ about its odds. Of a continuous variable μ
+    noise that they know to be noise has a small reward, however they differ about its odds. Of a continuous variable μ
     is the mean, and σ the recent error of the members, as for gates.
 
     The authors' *conditional* information gain is a log-determinant over the steps of a rollout: from what a step tells
@@ -38,7 +38,7 @@ class InformationGain(ChildSignal):
         if not (math.isfinite(self.ridge) and self.ridge > 0):
             raise ValueError(f"ridge={self.ridge} given; it must be above 0")
 
-    def amounts(self, layout: Layout, judged: Judged) -> Float[Array, "batch child 1"]:
+    def rewards(self, layout: Layout, judged: Judged) -> Float[Array, "batch child 1"]:
         """Information about each child, over all of its variables together."""
         return information_gain(layout, judged.outputs, judged.noise, self.ridge).T[..., None]
 

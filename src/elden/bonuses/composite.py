@@ -1,4 +1,4 @@
-"""Several bonuses as one: a weighted sum, or a sum that counts only where the first of them pays.
+"""Several bonuses as one: a weighted sum, or a sum that counts only where that of the first is above 0.
 
 Bonuses that read the same kind of ensemble share one, which is then trained once.
 """
@@ -81,7 +81,7 @@ class Composite:
         return min(found, key=lambda each: not isinstance(each[0].signal, Dependencies), default=None)
 
     def reward(self, state: CompositeState, steps: Steps) -> tuple[CompositeState, Float[Array, "time env"], Metrics]:
-        """The mix of what the parts pay; of a metric that several parts have, that of the first is logged."""
+        """The mix of the parts' rewards; of a metric that several parts have, that of the first is logged."""
         rewards, states = [], []
         metrics: Metrics = {}
         for number, part in enumerate(self.parts):
@@ -94,7 +94,7 @@ class Composite:
         return CompositeState(state.ensembles, tuple(states)), total, metrics
 
     def mixed(self, rewards: Sequence[Float[Array, "time env"]]) -> Float[Array, "time env"]:
-        """What the parts pay, as one."""
+        """The parts' rewards as one."""
         total = sum((w * r for w, r in zip(self.weights, rewards, strict=True)), start=jnp.zeros_like(rewards[0]))
         return jnp.where(rewards[0] > 0, total, 0.0) if self.mode == "gated" else total
 

@@ -1,4 +1,4 @@
-"""Counts as a control: states, or local graphs, are worth one over the root of how often they were seen.
+"""Counts as a control: states, or local graphs, are rewarded by one over the root of how often they were seen.
 
 Counts are kept in a table whose place is a hash. Two things that fall into one place count as one; with 2^20 places and
 a hundred thousand different things that is one in ten.
@@ -60,7 +60,7 @@ class StateCount:
     def reward(
         self, state: Int[Array, " place"], steps: Steps
     ) -> tuple[Int[Array, " place"], Float[Array, "time env"], Metrics]:
-        """Rare states are worth more."""
+        """More for rare states."""
         seen = state[self._places(steps.next_obs)]
         rewards = jax.lax.rsqrt(seen.astype(jnp.float32) + 1.0)
         return state, rewards, {"bonus/mean": jnp.mean(rewards)}
@@ -104,15 +104,15 @@ class GraphCount:
 
     def rows(self, state: ModelState, seen: Transitions) -> tuple[Int[Array, "step child"], Metrics]:
         """Place of each child's row of the graph, and how well the ensemble predicted."""
-        graph, metrics = self.consensus.amounts(state, seen)
+        graph, metrics = self.consensus.item_rewards(state, seen)
         child = jnp.broadcast_to(jnp.arange(graph.shape[1], dtype=jnp.int32)[:, None], (*graph.shape[:2], 1))
         return places(jnp.concatenate([(graph > 0.5).astype(jnp.int32), child], axis=-1)), metrics
 
     def reward(self, state: GraphCountState, steps: Steps) -> tuple[GraphCountState, Float[Array, "time env"], Metrics]:
-        """Rare rows are worth more."""
+        """More for rare rows."""
         rows, metrics = self.rows(state.model, steps.transitions())
-        worth = jnp.mean(jax.lax.rsqrt(state.counts[rows].astype(jnp.float32) + 1.0), axis=1)
-        rewards = worth.reshape(steps.done.shape)
+        rewards = jnp.mean(jax.lax.rsqrt(state.counts[rows].astype(jnp.float32) + 1.0), axis=1)
+        rewards = rewards.reshape(steps.done.shape)
         return state, rewards, metrics | {"bonus/mean": jnp.mean(rewards)}
 
     def update(self, state: GraphCountState, key: Key[Array, ""], steps: Steps) -> tuple[GraphCountState, Metrics]:

@@ -19,7 +19,7 @@ class Curiosity(ChildSignal):
 
     name: ClassVar[str] = "curiosity"
 
-    def amounts(self, layout: Layout, judged: Judged) -> Float[Array, "batch child 1"]:
+    def rewards(self, layout: Layout, judged: Judged) -> Float[Array, "batch child 1"]:
         """Mean error over the variables of each child."""
 
         def one(out: Float[Array, "child slot value batch"]) -> Float[Array, "child batch"]:

@@ -8,10 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from elden.bonuses.base import Metrics
+from elden.bonuses.episodes import reward_of_items
 from elden.bonuses.fitted import FitConfig, Fitted
 from elden.bonuses.model_based import GateConfig, ModelBonus, ModelState
-from elden.bonuses.payment import pay
-from elden.factors import Discrete
 from elden.nn import Mlp
 from elden.pytree import pytree
 from elden.transitions import Steps, Transitions
@@ -33,11 +32,11 @@ class CuriosityCritic:
     """`max(e_j − ê_j(s, a), 0)`, averaged over children j, with e the error of the prediction, ê the critic's floor.
 
     The critic learns what the error of a step is once the models have learnt from it: little where the step can be
-    learnt, much where it is random. Before it has learnt anything its floor is 0, and it pays what curiosity
-    pays.
+    learnt, much where it is random. Before it has learnt anything its floor is 0, and the reward is that of
+    curiosity.
 
-    As in the authors' program the critic is a small MLP with a squared loss, the floor is no less than 0, and no less
-    than 0 is paid. What differs: their critic gives one number for a state and learns at every step, just before it is
+    As in the authors' program the critic is a small MLP with a squared loss, the floor is no less than 0, and no reward
+    is negative. What differs: their critic gives one number for a state and learns at every step, just before it is
     read; this one gives a number for each child of `(s, a)`, so that gates apply, and learns after each rollout.
     """
 
@@ -60,12 +59,7 @@ class CuriosityCritic:
         return self.curiosity, state.model
 
     def _predicted(self, critic: Mlp, seen: Transitions) -> Float[Array, "step child"]:
-        space = self.curiosity.space
-        if isinstance(space.action, Discrete):
-            action = jax.nn.one_hot(seen.action.astype(jnp.int32), space.action.n)
-        else:
-            action = seen.action.astype(jnp.float32)
-        return critic(jnp.concatenate([space.factors.one_hot(seen.obs), action], axis=-1))
+        return critic(self.curiosity.space.one_hot(seen))
 
     def floors(self, state: CuriosityCriticState, seen: Transitions) -> Float[Array, "step child"]:
         """The error of each child that is expected to remain."""
@@ -76,18 +70,13 @@ class CuriosityCritic:
     ) -> tuple[CuriosityCriticState, Float[Array, "time env"], Metrics]:
         """Mean over children of how far each error is above its floor."""
         seen, memory = steps.transitions(), state.model.memory
-        errors, metrics = self.curiosity.amounts(state.model, seen)
+        errors, metrics = self.curiosity.item_rewards(state.model, seen)
         floors = self.floors(state, seen)
-        # The error of a closed child is 0, and so is then what it is worth.
-        amounts = jnp.maximum(errors[..., 0] - floors, 0.0).reshape(*steps.done.shape, -1)
-        paid, rewards = pay(amounts, steps.done, memory.paid, self.curiosity.once)
-        metrics |= {
-            "bonus/mean": jnp.mean(rewards),
-            "bonus/paid_steps": jnp.mean((rewards > 0).astype(jnp.float32)),
-            "bonus/floor": jnp.mean(floors),
-        }
-        model = replace(state.model, memory=replace(memory, paid=paid))
-        return replace(state, model=model), rewards, metrics
+        # The error of a closed child is 0, and so is then its reward.
+        items = jnp.maximum(errors[..., 0] - floors, 0.0).reshape(*steps.done.shape, -1)
+        episodes, rewards, more = reward_of_items(items, steps.done, memory.episodes, self.curiosity.once)
+        model = replace(state.model, memory=replace(memory, episodes=episodes))
+        return replace(state, model=model), rewards, metrics | more | {"bonus/floor": jnp.mean(floors)}
 
     def update(
         self, state: CuriosityCriticState, key: Key[Array, ""], steps: Steps
@@ -96,7 +85,7 @@ class CuriosityCritic:
         keys = jax.random.split(key)
         model, metrics = self.curiosity.update(state.model, keys[0], steps)
         seen = steps.transitions()
-        remaining, _ = replace(self.curiosity, gate=GateConfig("none")).amounts(model, seen)
+        remaining, _ = replace(self.curiosity, gate=GateConfig("none")).item_rewards(model, seen)
 
         def loss(critic: Mlp, lesson: _Lesson) -> Float[Array, ""]:
             some, errors = lesson

@@ -1,14 +1,14 @@
 """Dependency surprise: curiosity about which edges a local graph will have, rather than about what values will follow.
 
 An ensemble of small networks predicts from `(s, a)` every edge of the local graph. The graph that it is compared with
-is read in hindsight, from `(s, a, s')` by the dynamics models. What is paid is the error of the dependencies
+is read in hindsight, from `(s, a, s')` by the dynamics models. The reward is the error of the dependencies
 identified, the paper's own ideal, instead of the variance that stands in for it there: the first time that a new link
 fires no member has the edge, so the variance is 0 and the error is large. Rewards are read by the models as they are
-when the step is paid; what the networks learn is read again after the models have learnt from the step.
+when the step is rewarded; what the networks learn is read again after the models have learnt from the step.
 
 Only what changed has parents to be asked about. Where something changed and the models see no parent but itself, a
 further bit, *unexplained*, stands for the parents that are not known yet. The first time that a link fires it is this
-bit that pays, with sources permuted too. `unexplained=False` leaves edges alone to pay.
+bit that is rewarded, with sources permuted too. `unexplained=False` leaves only edges.
 """
 
 from dataclasses import dataclass, field, replace
@@ -20,8 +20,8 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from elden.bonuses.base import Metrics
 from elden.bonuses.ensemble import chunked
+from elden.bonuses.episodes import Episodes, reward_of_items
 from elden.bonuses.model_based import ModelBonus, ModelState
-from elden.bonuses.payment import Episodes
 from elden.bonuses.whether import Whether, WhetherConfig, WhetherState, check_once
 from elden.graphs.base import Detector, changed
 from elden.graphs.reader import Reader
@@ -36,7 +36,7 @@ class DependencyConfig:
     whether: WhetherConfig = field(default_factory=WhetherConfig)
     """The networks that predict edges."""
     once: bool = True
-    """Pay for an edge only once in an episode."""
+    """Reward an edge only once in an episode."""
     unexplained: bool = True
     """Ask as well whether something will change without a parent that the models see."""
     permuted: bool = False
@@ -90,7 +90,7 @@ class DependencySurprise:
 
     def hindsight(self, state: ModelState, seen: Transitions) -> tuple[Bool[Array, "step bit"], Metrics]:
         """The edges into what changed from anything else, and a bit for each change that has no such edge."""
-        share, metrics = self.consensus.amounts(state, seen)
+        share, metrics = self.consensus.item_rewards(state, seen)
         change = self._changed(state, seen)
         detector: Detector = self.consensus.signal.detector  # type: ignore[attr-defined]
         other = Reader(self.consensus.layout, detector).edge_mask
@@ -112,15 +112,12 @@ class DependencySurprise:
         return whole
 
     def reward(self, state: DependencyState, steps: Steps) -> tuple[DependencyState, Float[Array, "time env"], Metrics]:
-        """Mean over the questions of what each answer is worth."""
+        """Mean over the questions of the reward of each answer."""
         seen = steps.transitions()
         bits, metrics = self.hindsight(state.model, seen)
-        worth = self.networks.worth(state.whether, seen, bits).reshape(*steps.done.shape, -1)
-        episodes, first = state.episodes.first(worth > 0, steps.done)
-        rewards = jnp.mean(jnp.where(first, worth, 0.0) if self.config.once else worth, axis=-1)
-        share = jnp.mean((rewards > 0).astype(jnp.float32))
-        metrics |= {"bonus/mean": jnp.mean(rewards), "bonus/paid_steps": share}
-        return replace(state, episodes=episodes), rewards, metrics
+        items = self.networks.rewards(state.whether, seen, bits).reshape(*steps.done.shape, -1)
+        episodes, rewards, more = reward_of_items(items, steps.done, state.episodes, self.config.once)
+        return replace(state, episodes=episodes), rewards, metrics | more
 
     def update(self, state: DependencyState, key: Key[Array, ""], steps: Steps) -> tuple[DependencyState, Metrics]:
         """Train the dynamics models, then learn the graphs that they now see."""
@@ -139,13 +136,13 @@ class EdgeCountState:
     Attributes:
         model: The models.
         counts: Episodes with each edge.
-        paid: Edges that were paid for in the episodes under way.
+        rewarded: Edges that were rewarded in the episodes under way.
         counted: Edges that were counted in them.
     """
 
     model: ModelState
     counts: Int[Array, "*run bit"]
-    paid: Episodes
+    rewarded: Episodes
     counted: Episodes
 
 
@@ -172,13 +169,13 @@ class EdgeCount:
         return self.reader.consensus, state.model
 
     def reward(self, state: EdgeCountState, steps: Steps) -> tuple[EdgeCountState, Float[Array, "time env"], Metrics]:
-        """Rare edges are worth more."""
+        """More for rare edges."""
         bits, metrics = self.reader.hindsight(state.model, steps.transitions())
-        paid, first = state.paid.first(bits.reshape(*steps.done.shape, -1), steps.done)
-        worth = jnp.where(first, jax.lax.rsqrt(state.counts.astype(jnp.float32) + 1.0), 0.0)
-        children = worth.reshape(*steps.done.shape, self.reader.consensus.layout.num_children, -1)
+        rewarded, first = state.rewarded.first(bits.reshape(*steps.done.shape, -1), steps.done)
+        items = jnp.where(first, jax.lax.rsqrt(state.counts.astype(jnp.float32) + 1.0), 0.0)
+        children = items.reshape(*steps.done.shape, self.reader.consensus.layout.num_children, -1)
         rewards = jnp.mean(jnp.max(children, axis=-1), axis=-1)
-        return replace(state, paid=paid), rewards, metrics | {"bonus/mean": jnp.mean(rewards)}
+        return replace(state, rewarded=rewarded), rewards, metrics | {"bonus/mean": jnp.mean(rewards)}
 
     def update(self, state: EdgeCountState, key: Key[Array, ""], steps: Steps) -> tuple[EdgeCountState, Metrics]:
         """Count the edges, then train the dynamics models."""
@@ -186,4 +183,4 @@ class EdgeCount:
         counted, first = state.counted.first(bits.reshape(*steps.done.shape, -1), steps.done)
         counts = state.counts + jnp.sum(first, axis=(0, 1), dtype=jnp.int32)
         model, metrics = self.reader.consensus.update(state.model, key, steps)
-        return EdgeCountState(model, counts, state.paid, counted), metrics
+        return EdgeCountState(model, counts, state.rewarded, counted), metrics

@@ -21,7 +21,7 @@ class Disagreement(ChildSignal):
     measure: Measure = "votes"
     """Entropy of the members' votes (variance of their means), as in the authors' programs; or mutual information."""
 
-    def amounts(self, layout: Layout, judged: Judged) -> Float[Array, "batch child 1"]:
+    def rewards(self, layout: Layout, judged: Judged) -> Float[Array, "batch child 1"]:
         """Disagreement about each child."""
         of = beliefs.information if self.measure == "information" else beliefs.disagreement
         return of(layout, judged.outputs).T[..., None]

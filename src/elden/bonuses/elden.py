@@ -41,15 +41,15 @@ class Dependencies:
         """One for each source of an edge."""
         return Reader(layout, self.detector).num_sources
 
-    def amounts(self, graphs: Float[Array, "member batch child src"]) -> Float[Array, "batch child src"]:
+    def rewards(self, graphs: Float[Array, "member batch child src"]) -> Float[Array, "batch child src"]:
         """The variance of each edge."""
         return jnp.var(graphs, axis=0, ddof=1)
 
     def judge(self, layout: Layout, judged: Judged) -> tuple[Float[Array, "batch child src"], StepMetrics]:
-        """What each edge is worth, and the share of all members' edges that are there."""
+        """The reward of each edge, and the share of all members' edges that are there."""
         reader = Reader(layout, self.detector)
         graphs = reader.graphs(judged.models, judged.batch, judged.reference, judged.threshold).astype(jnp.float32)
-        return self.amounts(graphs), {"graph/density": jnp.mean(graphs, axis=(0, 2, 3))}
+        return self.rewards(graphs), {"graph/density": jnp.mean(graphs, axis=(0, 2, 3))}
 
     def threshold(self, layout: Layout, models: Model, batch: Batch, reference: Reference) -> Float[Array, ""] | None:
         """The automatic threshold for these steps, if it is asked for."""
@@ -62,6 +62,6 @@ class Consensus(Dependencies):
 
     name: ClassVar[str] = "consensus"
 
-    def amounts(self, graphs: Float[Array, "member batch child src"]) -> Float[Array, "batch child src"]:
+    def rewards(self, graphs: Float[Array, "member batch child src"]) -> Float[Array, "batch child src"]:
         """Means over members."""
         return jnp.mean(graphs, axis=0)

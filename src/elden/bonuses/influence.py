@@ -9,8 +9,8 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from elden.bonuses.base import Metrics, Space
 from elden.bonuses.changes import Spread, changed
+from elden.bonuses.episodes import Episodes
 from elden.bonuses.habits import Habits
-from elden.bonuses.payment import Episodes
 from elden.pytree import pytree
 from elden.transitions import Steps
 
@@ -20,7 +20,7 @@ class CountConfig:
     """How events are counted."""
 
     power: float = 0.5
-    """An event of a variable that had one in N episodes is worth N + 1 to the minus this."""
+    """The reward of an event of a variable that had one in N episodes is N + 1 to the minus this."""
     by_entity: bool = True
     """Whether only the rarest event of each entity counts."""
     excess: float = 1.0
@@ -41,14 +41,14 @@ class CountState:
         counts: Episodes in which each variable had one.
         spread: What continuous variables vary by.
         habits: What variables do by themselves; None where everything is taken to stay as it is.
-        paid: Events that were paid for in the episodes under way.
+        rewarded: Events that were rewarded in the episodes under way.
         counted: Events that were counted in them.
     """
 
     counts: Int[Array, "*run variable"]
     spread: Spread
     habits: Habits | None
-    paid: Episodes
+    rewarded: Episodes
     counted: Episodes
 
 
@@ -83,14 +83,14 @@ class InfluenceCount:
         return state.habits.broken(factors, spread, steps.obs, steps.next_obs, self.config.excess)
 
     def reward(self, state: CountState, steps: Steps) -> tuple[CountState, Float[Array, "time env"], Metrics]:
-        """Rare events are worth more."""
-        paid, first = state.paid.first(self._events(state, steps), steps.done)
-        worth = jnp.where(first, (state.counts.astype(jnp.float32) + 1.0) ** -self.config.power, 0.0)
+        """More for rare events."""
+        rewarded, first = state.rewarded.first(self._events(state, steps), steps.done)
+        items = jnp.where(first, (state.counts.astype(jnp.float32) + 1.0) ** -self.config.power, 0.0)
         if self.config.by_entity:
-            parts = [jnp.max(worth[..., part], axis=-1) for part in self.space.factors.entity_slices]
-            worth = jnp.stack(parts, axis=-1)
-        rewards = jnp.mean(worth, axis=-1)
-        return replace(state, paid=paid), rewards, {"bonus/mean": jnp.mean(rewards)}
+            parts = [jnp.max(items[..., part], axis=-1) for part in self.space.factors.entity_slices]
+            items = jnp.stack(parts, axis=-1)
+        rewards = jnp.mean(items, axis=-1)
+        return replace(state, rewarded=rewarded), rewards, {"bonus/mean": jnp.mean(rewards)}
 
     def update(self, state: CountState, key: Key[Array, ""], steps: Steps) -> tuple[CountState, Metrics]:
         """Learn habits, then count the episodes in which each variable broke its own."""

@@ -13,10 +13,10 @@ from jaxtyping import Array, Bool, Float, Key, Num
 
 from elden.bonuses.base import AnyBonus, Space
 from elden.bonuses.beside import Beside
+from elden.bonuses.episodes import forget_episodes
 from elden.bonuses.model_based import ModelState
-from elden.bonuses.payment import forget_episodes
 from elden.bonuses.reading import MajorityReader, models_of, reader_of
-from elden.bonuses.registry import BonusConfig, make_bonus, pays_by_episode
+from elden.bonuses.registry import BonusConfig, depends_on_episode, make_bonus
 from elden.factors import Continuous, Discrete, Factors, Kind, SampleLike
 from elden.hosts.world import factors_of, factors_of_vector
 from elden.storage.arrays import (
@@ -52,7 +52,7 @@ Observations: TypeAlias = np.ndarray | SampleLike
 
 
 class IntrinsicReward:
-    """A bonus that is given steps and says what they are worth.
+    """A bonus that is given steps and gives their intrinsic rewards.
 
         bonus = IntrinsicReward.for_env(envs)
         reward = bonus.reward(obs, action, next_obs, done)
@@ -123,14 +123,14 @@ class IntrinsicReward:
         next_obs: Observations,
         done: Given | None = None,
     ) -> Float[np.ndarray, "*batch"]:
-        """What steps are worth, with what has been learnt so far.
+        """The intrinsic rewards of steps, with what has been learnt so far.
 
         Args:
             obs: Observations before the steps.
             action: What was done.
             next_obs: The true observations after the steps.
             done: Whether a step was the last one of its episode. Needed by bonuses that remember the episode, such as
-                those that pay for things once in it.
+                those that reward things once in it.
 
         Raises:
             ValueError: Shapes or values are not those of the spaces.
@@ -156,9 +156,9 @@ class IntrinsicReward:
         return {name: float(value) for name, value in metrics.items()}
 
     def _ends(self, done: Given | None) -> Given | None:
-        if done is None and pays_by_episode(self.name, self.config):
+        if done is None and depends_on_episode(self.name, self.config):
             raise ValueError(
-                f"the bonus {self.name!r} pays by episode, so it needs to be told when episodes end: give done"
+                f"the bonus {self.name!r} depends on the episode, so it needs to be told when episodes end: give done"
             )
         return done
 
@@ -166,7 +166,7 @@ class IntrinsicReward:
         return jax.random.fold_in(jax.random.fold_in(jax.random.key(self.seed), use), number)
 
     def begin_episodes(self) -> None:
-        """Say that all environments have been reset: nothing has been paid in their episodes."""
+        """Say that all environments have been reset: nothing has been rewarded in their episodes."""
         self.state = forget_episodes(self.state)
 
     def local_graph(

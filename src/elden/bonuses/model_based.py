@@ -1,8 +1,8 @@
 """Bonuses that are read from a dynamics ensemble: what they have in common.
 
-A signal says what each item of a step is worth, an item being an edge of the local graph or a child. A gate closes
-children about whose future there is nothing to learn; what a closed child's items are worth does not count, and is not
-computed where all children of a step are closed.
+A signal gives the intrinsic reward of each item of a step, an item being an edge of the local graph or a child. A gate
+closes children about whose future there is nothing to learn; the rewards of a closed child's items do not count, and
+are not computed where all children of a step are closed.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from elden.bonuses import beliefs
 from elden.bonuses.base import Metrics, Space
 from elden.bonuses.ensemble import Ensemble, EnsembleConfig, EnsembleState, chunked
-from elden.bonuses.payment import pay
+from elden.bonuses.episodes import Episodes, reward_of_items
 from elden.dynamics.layout import Layout
 from elden.dynamics.likelihood import Batch, slot_errors, slot_log_likelihood
 from elden.dynamics.training import Model
@@ -107,7 +107,7 @@ StepMetrics: TypeAlias = dict[str, Float[Array, " batch"]]
 
 @runtime_checkable
 class Signal(Protocol):
-    """What the items of a step are worth. Frozen and hashable."""
+    """The intrinsic reward of the items of a step. Frozen and hashable."""
 
     name: ClassVar[str]
 
@@ -119,7 +119,7 @@ class Signal(Protocol):
         """Number of items of each child."""
 
     def judge(self, layout: Layout, judged: Judged) -> tuple[Float[Array, "batch child item"], StepMetrics]:
-        """What each item is worth, and what else there is to tell of each transition."""
+        """The reward of each item, and metrics of each transition."""
 
     def threshold(self, layout: Layout, models: Model, batch: Batch, reference: Reference) -> Float[Array, ""] | None:
         """A new threshold from recent transitions, or None to leave it as it is."""
@@ -138,13 +138,13 @@ class ChildSignal:
         """The child itself."""
         return 1
 
-    def amounts(self, layout: Layout, judged: Judged) -> Float[Array, "batch child 1"]:
-        """What each child is worth."""
+    def rewards(self, layout: Layout, judged: Judged) -> Float[Array, "batch child 1"]:
+        """The reward of each child."""
         raise NotImplementedError
 
     def judge(self, layout: Layout, judged: Judged) -> tuple[Float[Array, "batch child 1"], StepMetrics]:
-        """What each child is worth; there is nothing else to tell."""
-        return self.amounts(layout, judged), {}
+        """The reward of each child, without metrics."""
+        return self.rewards(layout, judged), {}
 
     def threshold(self, layout: Layout, models: Model, batch: Batch, reference: Reference) -> None:
         """None: there are no edges."""
@@ -156,18 +156,14 @@ class Memory:
     """What a bonus knows beside its ensemble.
 
     Attributes:
-        paid: Items that were worth something earlier in each environment's episode.
+        episodes: Items that were rewarded earlier in the episodes under way.
         threshold: From which score on an edge counts.
         noise: The standard deviation that predictions of continuous variables are taken to have.
     """
 
-    paid: Bool[Array, "*run env item"]
+    episodes: Episodes
     threshold: Float[Array, "*run"]
     noise: Float[Array, "*run child slot"]
-
-    def forget(self) -> "Memory":
-        """Nothing paid in the episodes under way."""
-        return replace(self, paid=jnp.zeros_like(self.paid))
 
 
 @pytree()
@@ -193,14 +189,14 @@ _Tree = TypeVar("_Tree")
 
 @dataclass(frozen=True)
 class ModelBonus:
-    """A bonus from a signal, with a gate before it and a rule of payment behind it."""
+    """A bonus from a signal, with a gate before it, and items that may count once in an episode."""
 
     space: Space
     signal: Signal
     ensemble_config: EnsembleConfig = field(default_factory=EnsembleConfig)
     gate: GateConfig = field(default_factory=GateConfig)
     once: bool = False
-    """Whether an item is paid only once in an episode."""
+    """Whether an item is rewarded only once in an episode."""
     threshold: float = 3e-4
     """From which score on an edge counts, at least at first."""
 
@@ -220,32 +216,31 @@ class ModelBonus:
         return self.ensemble.layout
 
     def init(self, key: Key[Array, ""], num_envs: int) -> ModelState:
-        """Untrained models, nothing paid yet."""
+        """Untrained models, nothing rewarded yet."""
         return ModelState(self.ensemble.init(key), self.remember(num_envs))
 
     def remember(self, num_envs: int) -> Memory:
         """Nothing yet."""
         items = self.layout.num_children * self.signal.items(self.layout)
         noise = jnp.ones(self.layout.slot_mask.shape, jnp.float32)
-        return Memory(jnp.zeros((num_envs, items), jnp.bool_), jnp.float32(self.threshold), noise)
+        return Memory(Episodes.init(num_envs, items), jnp.float32(self.threshold), noise)
 
     def reward(self, state: ModelState, steps: Steps) -> tuple[ModelState, Float[Array, "time env"], Metrics]:
-        """Mean over items of what each is worth."""
-        amounts, metrics = self.amounts(state, steps.transitions())
-        shaped = amounts.reshape(*steps.done.shape, -1)
-        paid, rewards = pay(shaped, steps.done, state.memory.paid, self.once)
-        metrics |= {"bonus/mean": jnp.mean(rewards), "bonus/paid_steps": jnp.mean((rewards > 0).astype(jnp.float32))}
-        return replace(state, memory=replace(state.memory, paid=paid)), rewards, metrics
+        """Mean over items of the reward of each."""
+        items, metrics = self.item_rewards(state, steps.transitions())
+        shaped = items.reshape(*steps.done.shape, -1)
+        episodes, rewards, more = reward_of_items(shaped, steps.done, state.memory.episodes, self.once)
+        return replace(state, memory=replace(state.memory, episodes=episodes)), rewards, metrics | more
 
     def models_in(self, state: ModelState) -> "tuple[ModelBonus, ModelState]":
         """This one."""
         return self, state
 
-    def amounts(self, state: ModelState, seen: Transitions) -> tuple[Float[Array, "step child item"], Metrics]:
-        """What the items of these transitions are worth, and how well the ensemble predicted these.
+    def item_rewards(self, state: ModelState, seen: Transitions) -> tuple[Float[Array, "step child item"], Metrics]:
+        """The reward of each item of these transitions, and how well the ensemble predicted them.
 
-        What a signal tells is averaged over the transitions that were read: those with at least one open child. It is
-        NaN where there is none.
+        Metrics of the signal are averaged over the transitions that were read: those with at least one open child. They
+        are NaN where there is none.
         """
         number = seen.obs.shape[0]
         pieces = chunked(number, min(self.ensemble_config.chunk, number))
@@ -267,17 +262,17 @@ class ModelBonus:
             return whole
 
         if self.gate.kind == "none":  # all is read, so there is no need to look at it first
-            errors, (worth, step_metrics) = joined(jax.lax.map(both, pieces))
+            errors, (items, step_metrics) = joined(jax.lax.map(both, pieces))
             opened = jnp.ones((number, self.layout.num_children), jnp.bool_)
         else:
             errors, opened = joined(jax.lax.map(look, pieces))
-            worth, step_metrics = _read_where(jnp.any(opened, axis=1), read, pieces.shape[1])
+            items, step_metrics = _read_where(jnp.any(opened, axis=1), read, pieces.shape[1])
         metrics = {
             **{name: jnp.mean(each, where=jnp.any(opened, axis=1)) for name, each in step_metrics.items()},
             "dynamics/accuracy": 1.0 - jnp.mean(errors),
             "bonus/open": jnp.mean(opened.astype(jnp.float32)),
         }
-        return jnp.where(opened[..., None], worth, 0.0), metrics
+        return jnp.where(opened[..., None], items, 0.0), metrics
 
     def view(self, state: ModelState) -> Callable[[Transitions], Judged]:
         """What makes of transitions what the ensemble makes of them, in this state of it."""

@@ -1,4 +1,4 @@
-"""No bonus: the agent is paid by the task alone."""
+"""No bonus: the agent is rewarded by the task alone."""
 
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias

@@ -1,4 +1,4 @@
-"""NovelD (Zhang et al. 2021): paid for crossing from known states to novel ones, once in an episode."""
+"""NovelD (Zhang et al. 2021): a reward for crossing from known states to novel ones, once in an episode."""
 
 from dataclasses import dataclass, field, replace
 from typing import ClassVar

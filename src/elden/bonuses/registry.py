@@ -49,7 +49,7 @@ class BonusConfig:
     gate: GateConfig = field(default_factory=GateConfig)
     """Which children count, of a bonus that is read from an ensemble."""
     once: bool = False
-    """Pay an edge (elden) or a child (others that are read from an ensemble) only once in an episode."""
+    """Reward an edge (elden) or a child (others that are read from an ensemble) only once in an episode."""
     detector: str = "gradient"
     """What reads local graphs."""
     threshold: float = 3e-4
@@ -63,7 +63,7 @@ class BonusConfig:
     weights: tuple[float, ...] = (1.0, 1.0)
     """Their weights."""
     mode: Mode = "sum"
-    """Whether they are added everywhere, or only where the first one pays."""
+    """Whether they are added everywhere, or only where the reward of the first one is above 0."""
 
     def __post_init__(self) -> None:
         if not all(map(math.isfinite, (self.threshold, *self.weights))):
@@ -143,7 +143,7 @@ class Entry:
     Attributes:
         make: Makes it.
         reads: The settings of `BonusConfig` that it reads.
-        by_episode: Whether what it pays depends on what the episode has already shown.
+        by_episode: Whether its rewards depend on what the episode has already shown.
     """
 
     make: Callable[[Space, BonusConfig], AnyBonus]
@@ -202,8 +202,8 @@ def settings_read(name: str, config: BonusConfig) -> frozenset[str]:
     return read | {"models"} | ({"ensemble", "detector"} if config.models else frozenset())
 
 
-def pays_by_episode(name: str, config: BonusConfig) -> bool:
-    """Whether what a bonus pays depends on what the episode has already shown, and not only on the step."""
+def depends_on_episode(name: str, config: BonusConfig) -> bool:
+    """Whether the rewards of a bonus depend on what the episode has already shown, and not only on the step."""
     parts = config.parts if name == "composite" else (name,)
     return any(BONUSES[part].by_episode(config) for part in parts)
 

@@ -41,12 +41,12 @@ class WhetherConfig(FitConfig):
     capacity: int = 0
     """Transitions that are kept to learn from; 0 learns from the newest rollout alone."""
     measure: Measure = "events"
-    """What a bit is worth: 1 where its excess surprise is above `excess`; the amount above 0; the members' disagreement
+    """The reward of a bit: 1 where its excess surprise is above `excess`; the amount above 0; the members' disagreement
     about its probability, in nats; or how much less surprising it is now than it was to older networks."""
     excess: float = 3.0
     """How much more a surprise must be than expected, in nats, to be an event."""
     centred: bool = False
-    """Whether what was expected to be paid is subtracted, so that known randomness pays 0 on average."""
+    """Whether the expected reward is subtracted, so that known randomness has 0 on average."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,10 +63,10 @@ class WhetherConfig(FitConfig):
 
 
 def check_once(whether: WhetherConfig) -> None:
-    """Refuse what cannot be paid once in an episode: amounts that are never 0 would use the episode up at once."""
+    """Refuse what cannot be rewarded once in an episode: rewards that are never 0 would use the episode up at once."""
     if whether.measure != "events" or whether.centred:
         what = "centred=True" if whether.centred else f"measure={whether.measure!r}"
-        raise ValueError(f"once=True, {what} given; only plain events are paid once in an episode")
+        raise ValueError(f"once=True, {what} given; only plain events are rewarded once in an episode")
 
 
 @pytree()
@@ -122,22 +122,14 @@ class Whether:
         action = jnp.zeros((), jnp.int32) if discrete else jnp.zeros(self.space.action.size, jnp.float32)
         return Asked(Transitions(obs, action, obs), jnp.zeros(self.bits, jnp.bool_))
 
-    def _inputs(self, seen: Transitions) -> Float[Array, "step feature"]:
-        state = self.space.factors.one_hot(seen.obs)
-        if isinstance(self.space.action, Discrete):
-            action = jax.nn.one_hot(seen.action.astype(jnp.int32), self.space.action.n)
-        else:
-            action = seen.action.astype(jnp.float32)
-        return jnp.concatenate([state, action], axis=-1)
-
     def logits(self, members: Mlp, seen: Transitions) -> Float[Array, "member step bit"]:
         """What every member expects."""
-        inputs = self._inputs(seen)
+        inputs = self.space.one_hot(seen)
         logits: Float[Array, "member step bit"] = jax.vmap(lambda member: member(inputs))(members)
         return logits
 
-    def worth(self, state: WhetherState, seen: Transitions, bits: Bits) -> Float[Array, "step bit"]:
-        """What the answer to each question is worth, by the configured measure."""
+    def rewards(self, state: WhetherState, seen: Transitions, bits: Bits) -> Float[Array, "step bit"]:
+        """The reward of the answer to each question, by the configured measure."""
         logits = self.logits(state.fitted.parameters, seen)
         if self.config.measure == "disagreement":
             return disagreement(logits)
@@ -176,7 +168,7 @@ class Whether:
             pool, count = ring.items, ring.size
 
         def loss(members: Mlp, batch: Asked) -> Float[Array, ""]:
-            inputs = self._inputs(batch.seen)
+            inputs = self.space.one_hot(batch.seen)
             wanted = batch.bits.reshape(self.config.members, -1, self.bits)
             parts = inputs.reshape(self.config.members, -1, inputs.shape[-1])
             logits = jax.vmap(lambda member, part: member(part))(members, parts)

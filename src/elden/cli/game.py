@@ -17,12 +17,12 @@ class Moment:
     Attributes:
         state: The state.
         step: The step that led here; None at the start of an episode.
-        paid: The sum of rewards so far.
+        collected: The sum of rewards so far.
     """
 
     state: WorldState
     step: Step | None
-    paid: float
+    collected: float
 
     @property
     def over(self) -> bool:
@@ -95,7 +95,7 @@ def _act(game: Game, action: int) -> Game:
     key = jax.random.fold_in(luck, len(game.history))
     state, transition = steps.step(game.world, key, game.now.state, action)
     step = steps.record(game.world, state, transition)
-    return replace(game, history=(*game.history, Moment(state, step, game.now.paid + step.reward)))
+    return replace(game, history=(*game.history, Moment(state, step, game.now.collected + step.reward)))
 
 
 def _undo(game: Game) -> Game:

@@ -108,7 +108,7 @@ def _count(game: Game) -> str:
     taken = len(game.history) - 1
     reward = 0.0 if now.step is None else now.step.reward
     success = "yes" if _succeeded(now) else "no"
-    return f"{taken}/{game.world.max_steps}   reward {reward:g}   sum {now.paid:g}   success {success}"
+    return f"{taken}/{game.world.max_steps}   reward {reward:g}   sum {now.collected:g}   success {success}"
 
 
 def _succeeded(now: Moment) -> bool:

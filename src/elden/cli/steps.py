@@ -40,7 +40,7 @@ class Step:
     Attributes:
         number: Steps taken in the episode, this one included.
         action: Name of the action.
-        reward: What it paid.
+        reward: Of the task.
         success: Whether the task has been solved in this episode.
         terminated: The episode ended by success.
         truncated: The episode ended by its length.

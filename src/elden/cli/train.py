@@ -110,7 +110,7 @@ class TrainOptions:
 
 @dataclass(frozen=True)
 class Train(TrainOptions, PresetOptions):
-    """Train agents in a world, paid by the task and by a bonus."""
+    """Train agents in a world, with the rewards of the task and of a bonus."""
 
     world: Annotated[World | HostConfig, tyro.conf.arg(name="", constructor_factory=world_or_host_choice)] = field(
         kw_only=True

@@ -1,1 +1,1 @@
-"""Training: the loop that lets an agent act, pays it, and lets everything learn."""
+"""Training: the loop that lets an agent act, rewards it, and lets everything learn."""

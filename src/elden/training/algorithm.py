@@ -75,7 +75,7 @@ class Loop(Generic[BonusState]):
     ) -> tuple[LoopState[BonusState], Metrics]:
         """One iteration of all seeds (paper, Algorithm 1); metrics have a number for each seed.
 
-        In the warm-up actions are random, nothing is paid, and the policy does not learn.
+        In the warm-up actions are random, intrinsic rewards are 0, and the policy does not learn.
 
         Args:
             state: The state before.

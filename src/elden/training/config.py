@@ -24,7 +24,7 @@ class LoopConfig:
     steps: Annotated[int, tyro.conf.arg(aliases=("--steps",))] = 2_560_000
     """Steps of each seed in all, rounded up to whole rollouts."""
     warmup_steps: int = 25_600
-    """Steps of random actions before the policy learns and before bonuses are paid, rounded up to whole rollouts."""
+    """Steps of random actions before the policy learns and intrinsic rewards count, rounded up to whole rollouts."""
     learn_in_warmup: bool = True
     """Whether the bonus already learns in these steps."""
     discount: float = 0.99
@@ -71,10 +71,10 @@ class LoopConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """A training run: what the agent is paid for beside the task, how it learns, and how often it is repeated."""
+    """A training run: its bonus, how it learns, and how often it is repeated."""
 
     bonus_name: Annotated[str, tyro.conf.arg(name="bonus", metavar=f"{{{','.join(BONUSES)}}}")] = "elden"
-    """What agents are paid for beside the task."""
+    """The intrinsic reward beside that of the task."""
     bonus: BonusConfig = field(default_factory=BonusConfig)
     """Settings of the bonus; those that the chosen one does not read are refused."""
     ppo: PpoConfig = field(default_factory=PpoConfig)

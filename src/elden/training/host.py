@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, Num, Shaped
 
 from elden.ahead import compile_ahead
-from elden.bonuses.payment import forget_episodes
+from elden.bonuses.episodes import forget_episodes
 from elden.hosts.vector import Hosts, env_seeds
 from elden.hosts.world import HostWorld
 from elden.training.algorithm import Loop, LoopState
@@ -228,6 +228,6 @@ def on_host(config: TrainingConfig) -> TrainingConfig:
 
 
 def begun_anew(state: LoopState[Any]) -> LoopState[Any]:
-    """The state with all episodes at their beginning: nothing paid in them, no reward summed up."""
+    """The state with all episodes at their beginning: nothing rewarded in them, no reward summed up."""
     running = jnp.zeros_like(state.scale.running)
     return replace(state, bonus=forget_episodes(state.bonus), scale=replace(state.scale, running=running))

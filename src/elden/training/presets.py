@@ -14,10 +14,10 @@ TrainingPreset: TypeAlias = Literal["paper", "plus"]
 _ROLLOUTS = {"thawing": 60, "carwash": 600, "kitchen": 100}  # the paper's "n steps"; it has none for minecraft
 
 DEFAULT_BONUS = {"paper": "elden", "plus": "influence-count"}
-"""What each preset pays for where nothing else is asked for."""
+"""The bonus of each preset where no other is asked for."""
 
 _PLAIN = ("disagreement", "curiosity", "cai", "cig", "curiosity-critic")
-"""Bonuses of others, which are read from the same ensemble and paid for every child, without a gate, as theirs are."""
+"""Bonuses of others, which are read from the same ensemble: every child counts, without a gate, as in theirs."""
 
 
 def training_preset(name: str, world: str, bonus: str | None = None) -> TrainingConfig:

@@ -40,7 +40,7 @@ SeedMetrics: TypeAlias = dict[str, list[float]]
 Progress: TypeAlias = Callable[[int, int, SeedMetrics], None]
 """Called with the iterations done and to be done, and the metrics of the last one."""
 
-STATE_VERSION = 9
+STATE_VERSION = 10
 """Changes when the same settings and seed no longer give the same training."""
 
 _MAY_BE_MISSING = ("episode/", "stage/", "graph/")

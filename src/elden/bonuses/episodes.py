@@ -1,4 +1,4 @@
-"""How amounts become rewards: everything at every step, or each item once in an episode."""
+"""What a bonus remembers of the episodes under way, so that things can count once in each."""
 
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from elden.bonuses.base import Metrics
 from elden.pytree import pytree
-
-Paid = Bool[Array, "env item"]
 
 _Tree = TypeVar("_Tree")
 
@@ -23,7 +22,7 @@ class Episodic(Protocol):
 
 
 def forget_episodes(state: _Tree) -> _Tree:
-    """The state of a bonus, whichever, when all environments begin new episodes: nothing has been paid in them."""
+    """The state of a bonus, whichever, when all environments begin new episodes."""
 
     def forget(part: object) -> object:
         return part.forget() if isinstance(part, Episodic) else part
@@ -59,8 +58,8 @@ class Episodes:
         """
 
         def step(
-            seen: Paid, now: tuple[Bool[Array, "env item"], Bool[Array, " env"]]
-        ) -> tuple[Paid, Bool[Array, "env item"]]:
+            seen: Bool[Array, "env item"], now: tuple[Bool[Array, "env item"], Bool[Array, " env"]]
+        ) -> tuple[Bool[Array, "env item"], Bool[Array, "env item"]]:
             bit, ended = now
             return (seen | bit) & ~ended[:, None], bit & ~seen
 
@@ -68,28 +67,20 @@ class Episodes:
         return Episodes(seen), first
 
 
-def pay(
-    amounts: Float[Array, "time env item"], done: Bool[Array, "time env"], paid: Paid, once: bool
-) -> tuple[Paid, Float[Array, "time env"]]:
-    """Mean amount over the items of each step.
+def reward_of_items(
+    items: Float[Array, "time env item"], done: Bool[Array, "time env"], episodes: Episodes, once: bool
+) -> tuple[Episodes, Float[Array, "time env"], Metrics]:
+    """The mean over the items of each step, and what is logged of it.
 
     Args:
-        amounts: What each item (an edge, a child) of each step is worth.
+        items: The intrinsic reward of each item (an edge, a child, a question), none of them negative with `once`.
         done: Whether the step was the last one of its episode.
-        paid: Which items were worth something earlier in the episode.
-        once: Whether an item counts only in the first step of an episode in which it is worth something.
-
-    Returns:
-        What was paid by the end, and the rewards.
+        episodes: Which items were rewarded earlier in the episodes under way.
+        once: Whether an item counts only in the first step of an episode in which its reward is above 0.
     """
-    if not once:
-        return paid, jnp.mean(amounts, axis=-1)
-
-    def step(
-        paid: Paid, now: tuple[Float[Array, "env item"], Bool[Array, " env"]]
-    ) -> tuple[Paid, Float[Array, " env"]]:
-        amount, ended = now
-        reward = jnp.mean(jnp.where(paid, 0.0, amount), axis=-1)
-        return (paid | (amount > 0)) & ~ended[:, None], reward
-
-    return jax.lax.scan(step, paid, (amounts, done))
+    if once:
+        episodes, first = episodes.first(items > 0, done)
+        items = jnp.where(first, items, 0.0)
+    rewards = jnp.mean(items, axis=-1)
+    share = jnp.mean((rewards > 0).astype(jnp.float32))
+    return episodes, rewards, {"bonus/mean": jnp.mean(rewards), "bonus/rewarded_steps": share}
