@@ -189,7 +189,7 @@ class IntrinsicReward:
     @property
     def graph_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of the destinations and of the sources of local graphs, the action being the last source."""
-        dst, src = self._reader()[0].levels
+        dst, src = self._reader()[0].granularity
         return self.factors.source_names(dst)[:-1], self.factors.source_names(src)
 
     def _reader(self) -> tuple[MajorityReader, ModelState]:

@@ -33,7 +33,7 @@ class MajorityReader:
         return self.reader.detector
 
     @property
-    def levels(self) -> tuple[Granularity, Granularity]:
+    def granularity(self) -> tuple[Granularity, Granularity]:
         """What destinations and sources of the graphs are."""
         return self.reader.granularity
 

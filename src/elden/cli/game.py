@@ -83,7 +83,7 @@ def press(game: Game, key: str) -> Game:
 
 
 def _episode(game: Game) -> Game:
-    """The next episode; its layout depends on the seed and on its number only."""
+    """The next episode; its initial state depends on the seed and on its number only."""
     number = game.episode + 1
     state = steps.reset(game.world, jax.random.fold_in(jax.random.key(game.seed), 2 * number))
     return replace(game, episode=number, history=(Moment(state, None, 0.0),))

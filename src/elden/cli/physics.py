@@ -82,7 +82,7 @@ def _scripted(world: World) -> Callable[..., Int[Array, ""]]:
 def play_scripted(
     env: KitchenRobosuiteEnv, key: Key[Array, ""], epsilon: float, advance: Callable[[], None]
 ) -> Episode:
-    """A scripted episode from a layout of the twin's, up to a few steps after success."""
+    """A scripted episode from an initial state of the twin's, up to a few steps after success."""
     world = env.world
     reset_key, key = jax.random.split(key)
     env.reset(options={"state": world.to_named(steps.reset(world, reset_key))})

@@ -223,14 +223,14 @@ class Models:
         members: Models in the ensemble of each agent.
         thresholds: Of each agent, from which score on an edge counts.
         automatic: Whether these were set for the evaluation, by the detector's own rule.
-        levels: What destinations and sources of the models' own graphs are.
+        granularity: What destinations and sources of the models' own graphs are.
     """
 
     detector: str
     members: int
     thresholds: tuple[float, ...]
     automatic: bool
-    levels: tuple[Granularity, Granularity]
+    granularity: tuple[Granularity, Granularity]
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class Evaluation:
         env_steps: Steps that each agent had been trained for.
         outcomes: How the episodes went.
         entities: Edges between entities.
-        finest: The same edges at the level of the models, or between variables where there are none.
+        finest: The same edges at the models' granularity, or between variables where there are none.
         models: What the models were read with; None where there are none that can be read.
         example: The first episode that was solved; where there is none, the first with most stages. None where episodes
             cannot be shown.
@@ -283,11 +283,11 @@ class Evaluation:
         return {"seed": self.seeds[example.agent], "episode": example.number, "success": example.success}
 
     def edge_rows(self) -> list[Mapping[str, object]]:
-        """All edges of all agents, and of all together, at both levels, for a table."""
+        """All edges of all agents, and of all together, at both granularities, for a table."""
         rows: list[Mapping[str, object]] = []
-        for level, edges in {"entities": self.entities, "finest": self.finest}.items():
+        for granularity, edges in {"entities": self.entities, "finest": self.finest}.items():
             for agent, seed in [(None, "all"), *enumerate(self.seeds)]:
-                rows += [{"level": level, "seed": seed, **edge.to_json()} for edge in edges.rows(agent)]
+                rows += [{"granularity": granularity, "seed": seed, **edge.to_json()} for edge in edges.rows(agent)]
         return rows
 
 
@@ -405,11 +405,11 @@ def _part(
     graph = played.steps.graph
     truth = None if graph is None else np.asarray(graph)[:, :, :counted]
     own = predicted
-    levels: tuple[Granularity, Granularity] = ("variable", "variable") if reader is None else reader.levels
-    names = factors.source_names(levels[0])[:-1], factors.source_names(levels[1])
-    coarse = None if own is None else _to_entities(factors, own, levels)
+    granularity: tuple[Granularity, Granularity] = ("variable", "variable") if reader is None else reader.granularity
+    names = factors.source_names(granularity[0])[:-1], factors.source_names(granularity[1])
+    coarse = None if own is None else _to_entities(factors, own, granularity)
     whole = (factors.entity_names, factors.source_names("entity"))
-    fine_truth = None if truth is None else np.asarray(factors.reduce_graph(truth, *levels))
+    fine_truth = None if truth is None else np.asarray(factors.reduce_graph(truth, *granularity))
     coarse_truth = None if truth is None else np.asarray(factors.reduce_graph(truth))
     return _Part(
         outcomes,
@@ -459,12 +459,12 @@ def _worth(example: Example) -> int:
 def _to_entities(
     factors: Factors,
     graph: Bool[np.ndarray, "*batch dst src"],
-    levels: tuple[Granularity, Granularity],
+    granularity: tuple[Granularity, Granularity],
 ) -> Bool[np.ndarray, "*batch entity source"]:
     """A graph between entities: an edge is there where any of their variables' is."""
-    if levels[0] == "variable":
+    if granularity[0] == "variable":
         graph = np.stack([graph[..., rows, :].any(-2) for rows in factors.entity_slices], -2)
-    if levels[1] == "variable":
+    if granularity[1] == "variable":
         columns = [graph[..., group].any(-1) for group in factors.entity_slices]
         graph = np.stack([*columns, graph[..., -1]], -1)
     return graph
@@ -472,7 +472,9 @@ def _to_entities(
 
 def _models(reader: MajorityReader, states: ModelState, automatic: bool) -> Models:
     thresholds = tuple(map(float, np.asarray(states.memory.threshold)))
-    return Models(reader.detector.name, reader.models.ensemble_config.members, thresholds, automatic, reader.levels)
+    return Models(
+        reader.detector.name, reader.models.ensemble_config.members, thresholds, automatic, reader.granularity
+    )
 
 
 def _joined(parts: list[Outcomes]) -> Outcomes:

@@ -60,8 +60,8 @@ def play_episode(
         longer: Steps that are played after success.
     """
     tell = watch or (lambda: None)
-    layout, chance = episode_keys(seed, number)
-    state = env.world.to_named(_reset(env.world, layout))
+    begin, chance = episode_keys(seed, number)
+    state = env.world.to_named(_reset(env.world, begin))
     obs, info = env.reset(seed=number, options={"state": state})
     tell()
     taken = noops = slips = 0
@@ -164,7 +164,7 @@ def evaluate_elsewhere(
 
 
 def outcomes_of(found: list[list[EpisodeOutcome]]) -> Outcomes:
-    """The same as arrays; every layout of such an environment can be solved."""
+    """The same as arrays; every initial state of such an environment can be solved."""
     success = np.array([[one.success for one in row] for row in found])
     return Outcomes(
         success=success,

@@ -129,7 +129,7 @@ class World(abc.ABC):
     labels: Labels = "fix"
     """Rules of the true local graph: "fix" is ours, "authors" the labels of the original programs."""
     solvable_only: bool = False
-    """Let `reset` draw only layouts in which the task can be solved."""
+    """Let `reset` draw only initial states in which the task can be solved."""
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -174,7 +174,7 @@ class World(abc.ABC):
 
     @abc.abstractmethod
     def _draw(self, key: Key[Array, ""]) -> tuple[View, Bool[Array, ""]]:
-        """One try at an initial layout, and whether there was room for everything."""
+        """One try at an initial state, and whether there was room for everything."""
 
     @abc.abstractmethod
     def _advance(self, key: Key[Array, ""], view: View, action: Int[Array, ""]) -> tuple[View, Fired]:
@@ -224,7 +224,7 @@ class World(abc.ABC):
 
     @cached_property
     def all_factors(self) -> Factors:
-        """Observed and hidden entities together: the layout of `WorldState.values`."""
+        """Observed and hidden entities together: the order of `WorldState.values`."""
         return self.factors if self.hidden is None else self.factors + self.hidden
 
     def action(self, name: str) -> int:
@@ -249,7 +249,7 @@ class World(abc.ABC):
         return jnp.concatenate(parts)
 
     def reset(self, key: Key[Array, ""], *, solvable: bool | None = None) -> WorldState:
-        """Start an episode in a layout drawn by the world's placement rules.
+        """Start an episode in an initial state drawn by the world's placement rules.
 
         A draw that leaves no room for some entity, or that is unsolvable where only solvable ones are wanted, is thrown
         away whole and drawn again, for as long as it takes: the result is never a failed draw. Options under
@@ -348,7 +348,7 @@ class World(abc.ABC):
         """One step of many episodes, each with its own keys; those that end start again.
 
         The transition is the true one (its `next_obs` is the last observation of an episode that ended); the state
-        that comes back is then the first of the next episode. Layouts are drawn only in steps in which some episode
+        that comes back is then the first of the next episode. Initial states are drawn only in steps in which some episode
         ends.
         """
         stepped, transition = jax.vmap(self.step)(step_keys, states, actions)
@@ -377,7 +377,7 @@ class World(abc.ABC):
     ) -> Int[Array, ""]:
         """The action of the scripted policy, replaced by a uniform one with probability `epsilon`.
 
-        The policy solves every solvable layout; after success it makes the most of the rest of the episode, so that
+        The policy solves every solvable initial state; after success it makes the most of the rest of the episode, so that
         with some random actions mixed in every dependency of the world shows up.
         """
         script_key, coin_key, action_key = jax.random.split(key, 3)

@@ -161,7 +161,7 @@ class WorldEnv(_Face, _Env):
 
     `reset(options={"state": {...}, "succeeded": False})` starts from a given state (entity -> variable -> value, hidden
     entities included) and refuses an impossible one; `state()` gives the same form back. `reset(options={"solvable":
-    True})` draws a solvable layout.
+    True})` draws a solvable initial state.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012 - Gymnasium declares it so
@@ -181,16 +181,16 @@ class WorldEnv(_Face, _Env):
         self._over = False
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Sample, Info]:
-        """Start an episode: from a drawn layout, or from `options["state"]`."""
+        """Start an episode: from a drawn state, or from `options["state"]`."""
         asked = dict(options or {})
         _check_reset_options(asked)
         given = None
         if "state" in asked:
             given = _start(self.world, asked["state"], asked.get("succeeded", False))
         super().reset(seed=seed)
-        self._key, layout_key = jax.random.split(jax.random.key(int(self.np_random.integers(2**31))))
+        self._key, state_key = jax.random.split(jax.random.key(int(self.np_random.integers(2**31))))
         solvable = bool(asked.get("solvable", self.world.solvable_only))
-        self._state = self._begun(given if given is not None else _compiled_reset(self.world, solvable)(layout_key))
+        self._state = self._begun(given if given is not None else _compiled_reset(self.world, solvable)(state_key))
         self._over = False
         return self._observation(), _info(self._identity(), *self._progress()) | self._extra()
 
@@ -212,7 +212,7 @@ class WorldEnv(_Face, _Env):
     # What an environment with other physics does in its own way.
 
     def _begun(self, state: WorldState) -> WorldState:
-        """The state that an episode begins with, given the layout."""
+        """The state that an episode begins with, given what was drawn."""
         return state
 
     def _taken(self, action: Action) -> Transition:

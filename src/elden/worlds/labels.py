@@ -2,7 +2,7 @@
 
 A world reports, for every transition, which of its *events* fired ("pick:from_fridge", "moved:x", ...). A
 `Rule` attaches edges to an event: every child depends on every parent. The local graph of the transition is the
-identity (each variable on its own past) plus the edges of all events that fired. The layout is the one used
+identity (each variable on its own past) plus the edges of all events that fired. The order of axes is the one used
 everywhere in `elden`: `graph[dst, src]`, the action being the last source.
 """
 

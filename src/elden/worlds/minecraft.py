@@ -457,10 +457,10 @@ class Minecraft(World):
         return jnp.where(found, code, soft)
 
     def _pick_of(self, view: View, kinds: tuple[str, ...], accessible: Bool[Array, " thing"]) -> tuple[Scalar, Flag]:
-        """USE a thing of these kinds, or go to the one that this layout's own order puts first.
+        """USE a thing of these kinds, or go to the one that this initial state's own order puts first.
 
         Also says whether one is accessible at all. The order depends on what never moves, so it holds for an episode
-        and differs between layouts: in the long run every thing gets its turn.
+        and differs between initial states: in the long run every thing gets its turn.
         """
         mix = 7 * view["workshop.x"] + 11 * view["workshop.y"]
         members = [thing for thing in self.things if kind_of(thing) in kinds]

@@ -429,7 +429,7 @@ class RoomWorld(World):
 
         For some steps at a time one item (or none) is to be carried and one obstacle to be met: fetch the item, put
         down what is not wanted, walk there, then step against it or drop the item on it. The choice changes with time
-        and differs between layouts.
+        and differs between initial states.
         """
         goals = (*self._landmarks, "wall")
         anchor = self.cell(view, next(iter(self.furniture)))

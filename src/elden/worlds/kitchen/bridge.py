@@ -106,13 +106,13 @@ def compare(env: KitchenRobosuiteEnv, policy: Policy, seed: int, until_solved: b
     Args:
         env: The kitchen with physics.
         policy: What to do; both kitchens get the same actions.
-        seed: Decides the layout.
+        seed: Decides the initial state.
         until_solved: Stop when both are solved.
     """
     world = env.world
     step, glance, _ = _compiled(world)
     env.reset(seed=seed)
-    twin: WorldState = env.layout
+    twin: WorldState = env.initial_state
     rows: list[dict[str, Any]] = []
     for time in range(world.max_steps):
         before, action = env.current, policy(env, time)

@@ -104,7 +104,7 @@ def _compiled_conclude(world: Kitchen) -> Any:
 class KitchenRobosuiteEnv(WorldEnv):
     """One episode at a time of the kitchen in robosuite.
 
-    Layouts are drawn as the twin draws them: with the same seed both start alike. `reset(options={"state": ...})`
+    Initial states are drawn as the twin draws them: with the same seed both start alike. `reset(options={"state": ...})`
     starts from a given state, also with something in the hand. Beside the twin's, `info` holds `noop` (the skill could
     not be done; a tick passed), `slip` (something was not taken, not pressed, or lost on the way) and `n_ticks`
     (twentieths of a second that the step took).
@@ -126,7 +126,7 @@ class KitchenRobosuiteEnv(WorldEnv):
 
         self._hand = Hand(self._simulation)
         self._told: Info = {}
-        self._layout: WorldState | None = None
+        self._initial_state: WorldState | None = None
         self._last: Transition | None = None
 
     @property
@@ -135,11 +135,11 @@ class KitchenRobosuiteEnv(WorldEnv):
         return self._current()
 
     @property
-    def layout(self) -> WorldState:
+    def initial_state(self) -> WorldState:
         """The state that this episode was asked to begin with: where the twin would begin."""
-        if self._layout is None:
-            raise gymnasium.error.ResetNeeded("there is no layout yet: call reset()")
-        return self._layout
+        if self._initial_state is None:
+            raise gymnasium.error.ResetNeeded("there is no initial state yet: call reset()")
+        return self._initial_state
 
     @property
     def transition(self) -> Transition:
@@ -177,7 +177,7 @@ class KitchenRobosuiteEnv(WorldEnv):
 
     def _begun(self, state: WorldState) -> WorldState:
         """Set the scene, let it come to rest, and look at it."""
-        self._layout = state
+        self._initial_state = state
         view = self.world.unpack(state.values)
         named = {name: np.asarray(value, np.float64) for name, value in view.items()}
         held = int(table.held(view))
