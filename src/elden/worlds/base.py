@@ -348,8 +348,8 @@ class World(abc.ABC):
         """One step of many episodes, each with its own keys; those that end start again.
 
         The transition is the true one (its `next_obs` is the last observation of an episode that ended); the state
-        that comes back is then the first of the next episode. Initial states are drawn only in steps in which some episode
-        ends.
+        that comes back is then the first of the next episode. Initial states are drawn only in steps in which some
+        episode ends.
         """
         stepped, transition = jax.vmap(self.step)(step_keys, states, actions)
         done = transition.done
@@ -377,8 +377,8 @@ class World(abc.ABC):
     ) -> Int[Array, ""]:
         """The action of the scripted policy, replaced by a uniform one with probability `epsilon`.
 
-        The policy solves every solvable initial state; after success it makes the most of the rest of the episode, so that
-        with some random actions mixed in every dependency of the world shows up.
+        The policy solves every solvable initial state; after success it makes the most of the rest of the episode, so
+        that with some random actions mixed in every dependency of the world shows up.
         """
         script_key, coin_key, action_key = jax.random.split(key, 3)
         view = self.unpack(state.values)

@@ -104,8 +104,8 @@ def _compiled_conclude(world: Kitchen) -> Any:
 class KitchenRobosuiteEnv(WorldEnv):
     """One episode at a time of the kitchen in robosuite.
 
-    Initial states are drawn as the twin draws them: with the same seed both start alike. `reset(options={"state": ...})`
-    starts from a given state, also with something in the hand. Beside the twin's, `info` holds `noop` (the skill could
+    Initial states are drawn as the twin draws them: with the same seed both start alike. With
+    `reset(options={"state": ...})` they start from a given state, also with something in the hand. Beside the twin's, `info` holds `noop` (the skill could
     not be done; a tick passed), `slip` (something was not taken, not pressed, or lost on the way) and `n_ticks`
     (twentieths of a second that the step took).
     """
