@@ -156,6 +156,25 @@ def updated(penalty: float, step: int) -> tuple[TrainState, Metrics]:
     return state, metrics
 
 
+def test_the_learning_rate_falls_from_its_start_to_its_stop() -> None:
+    trainer = Trainer(small_layout(), replace(FAST, anneal_start=4, anneal_stop=8))
+    transitions: Transitions = jax.tree.map(lambda leaf: leaf[None, :16], learnable())
+
+    def moved(step: int) -> float:
+        start = replace(start_of(trainer), step=jnp.int32(step))
+        after, _ = update_of(trainer, 16)(start, trainer.settings(), transitions)
+        return float(jnp.abs(after.model.net.head.weight - start.model.net.head.weight).sum())
+
+    whole = moved(0)
+    assert whole > 0
+    np.testing.assert_allclose([moved(step) / whole for step in (4, 6, 8, 9)], [1, 0.5, 0, 0], atol=1e-3)
+
+
+def test_a_fall_that_ends_before_it_starts_is_refused() -> None:
+    with pytest.raises(ValueError, match="anneal_start=5, anneal_stop=4 given"):
+        TrainConfig(anneal_start=5, anneal_stop=4)
+
+
 def test_updates_use_the_penalty_of_their_step() -> None:
     """Half of λ at the middle of the rise is all of half λ at its end; before the start, no λ matters."""
     assert_equal(updated(2.0, 20)[0].model, updated(1.0, 30)[0].model)

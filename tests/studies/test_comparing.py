@@ -272,6 +272,29 @@ def test_a_copied_folder_is_continued(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "1/2 [0.01, 0.99], 100" in (there / "map.md").read_text()
 
 
+def test_a_report_shows_what_is_there_and_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "compare",
+        "--worlds",
+        "short=chain --depth 2",
+        "--bonuses",
+        "none",
+        "rnd",
+        "--seeds",
+        "2",
+        "--steps",
+        "400",
+    ]
+    words += ["--report-only", "--out", str(tmp_path)]
+    assert main(words) == 2
+    assert "no training run of this comparison has begun" in capsys.readouterr().err
+    begun(tmp_path / "chain-depth-2-none", finished=False)
+    assert main(words) == 0
+    assert not list((tmp_path / "logs").iterdir())
+    (cell,) = json.loads((tmp_path / "table.json").read_text())["map"]
+    assert (cell["contender"], cell["finished"]) == ("none", False)
+
+
 def test_tables_of_parts_of_a_grid_are_joined(tmp_path: Path) -> None:
     for part, world, steps in (("a", "one=chain --depth 2", 400), ("b", "two=chain --depth 2", 400)):
         begun(tmp_path / part / "chain-depth-2-none", steps)

@@ -105,9 +105,9 @@ class KitchenRobosuiteEnv(WorldEnv):
     """One episode at a time of the kitchen in robosuite.
 
     Initial states are drawn as the twin draws them: with the same seed both start alike. With
-    `reset(options={"state": ...})` they start from a given state, also with something in the hand. Beside the twin's, `info` holds `noop` (the skill could
-    not be done; a tick passed), `slip` (something was not taken, not pressed, or lost on the way) and `n_ticks`
-    (twentieths of a second that the step took).
+    `reset(options={"state": ...})` they start from a given state, also with something in the hand. Beside the twin's,
+    `info` holds `noop` (the skill could not be done; a tick passed), `slip` (something was not taken, not pressed, or
+    lost on the way) and `n_ticks` (twentieths of a second that the step took).
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012 - as Gymnasium declares it
