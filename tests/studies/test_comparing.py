@@ -19,8 +19,8 @@ from elden.cli.arguments import parse
 from elden.cli.compare import Compare
 from elden.cli.errors import UsageError
 from elden.cli.train import Train
-from elden.dynamics.runs import Deadline
 from elden.storage.plain import plain
+from elden.storage.resumable import Deadline
 from elden.studies.exploration import Agents, Contender, WorldEntry, compare, comparison, folder_name, training_words
 from elden.studies.processes import Job, run_jobs
 from elden.training.run import TrainingRun

@@ -18,9 +18,9 @@ from elden.cli.errors import BROKEN, STOPPED, UsageError, check_range
 from elden.cli.running import stopping
 from elden.cli.train import Train
 from elden.cli.worlds import shown_as
-from elden.dynamics.runs import Deadline
 from elden.names import nearest_names
 from elden.storage.folder import check_same
+from elden.storage.resumable import Deadline
 from elden.studies.exploration import (
     COMPARED,
     Contender,

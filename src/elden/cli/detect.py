@@ -14,10 +14,10 @@ from elden.cli.errors import UsageError, check_range
 from elden.cli.options import PresetOptions, as_options, options_of
 from elden.cli.running import refusal, stopping, study_progress
 from elden.cli.worlds import shown_as, world_choice
-from elden.dynamics.runs import Deadline
 from elden.graphs.registry import detector_named
 from elden.storage.arrays import DamagedDataError
 from elden.storage.folder import RunFolderError
+from elden.storage.resumable import Deadline
 from elden.studies.config import DetectConfig
 from elden.studies.dataset import CollectConfig, Dataset, load_dataset
 from elden.studies.detection import detect

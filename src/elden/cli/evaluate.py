@@ -26,7 +26,7 @@ from elden.cli.steps import record
 from elden.graphs.intervention import Intervention
 from elden.hosts.worker import EnvironmentFailedError
 from elden.provenance import provenance
-from elden.storage.folder import write_csv, write_json
+from elden.storage.files import write_csv, write_json
 from elden.training.edges import Between, Edge
 from elden.training.evaluation import Evaluation, EvaluationConfig, Example, Models, Outcomes, evaluate
 from elden.training.run import TrainingRun, card_of_world

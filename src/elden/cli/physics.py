@@ -19,7 +19,7 @@ from elden.cli.evaluate import rate_table
 from elden.cli.running import study_progress
 from elden.hosts.world import HostWorld
 from elden.provenance import provenance
-from elden.storage.folder import write_json
+from elden.storage.files import write_json
 from elden.training.evaluation import EvaluationConfig
 from elden.training.run import TrainingRun, card_of_world
 from elden.training.transfer import EpisodeOutcome, Policy, evaluate_elsewhere, outcomes_of, play_episode, policies_of

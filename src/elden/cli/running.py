@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from elden.cli.errors import INTERRUPTED, STOPPED, UsageError
-from elden.dynamics.runs import OutOfTimeError
+from elden.storage.resumable import OutOfTimeError
 
 _LINE_EVERY_S = 30.0
 

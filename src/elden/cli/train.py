@@ -24,13 +24,13 @@ from elden.cli.errors import BROKEN, UsageError, check_range
 from elden.cli.options import PresetOptions, as_options, options_of, value_of
 from elden.cli.running import stopping
 from elden.cli.worlds import shown_as, world_or_host_choice
-from elden.dynamics.runs import Deadline
 from elden.graphs.base import Scheduled
 from elden.graphs.registry import detector_named
 from elden.hosts.worker import EnvironmentFailedError
 from elden.hosts.world import HostConfig, HostWorld
 from elden.names import HOST
 from elden.storage.folder import RunFolderError
+from elden.storage.resumable import Deadline
 from elden.storage.wandb_run import WandbRun, kept_project, require_wandb
 from elden.training.config import TrainingConfig
 from elden.training.host import on_host

@@ -8,10 +8,10 @@
     media/           figures
     tables/          tables, as CSV and JSON
 
-Files are written under another name and then moved into place, so that none is ever half there.
+Files are written under another name and then moved into place, so that none is ever half there; metrics are added line
+by line, and the last line may be cut off. Nothing in the folder may be a link. Reading a run changes nothing in it.
 """
 
-import csv
 import json
 import math
 import os
@@ -20,6 +20,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from elden.storage.files import (
+    PART,
+    StorageError,
+    naming_a_full_disk,
+    read_json,
+    refuse_links,
+    sync_folder,
+    write_json,
+    write_text,
+)
 from elden.storage.plain import differences, plain
 from elden.storage.writers import TensorBoard, Writer
 
@@ -30,9 +40,12 @@ METRICS = "metrics.jsonl"
 """Name of the file with what was logged."""
 
 _CONFIG = "config.json"
+_LOCK = ".lock"
+_OF_A_NEW_RUN = {_LOCK, _CONFIG + PART}
+"""What a process may leave that is killed before the settings are written."""
 
 
-class RunFolderError(ValueError):
+class RunFolderError(StorageError):
     """A folder cannot be that of the run; the message is one line that says how to mend it."""
 
 
@@ -56,14 +69,13 @@ class RunFolder:
             RunFolderError: It holds files, but no run.
         """
         self.path = path
-        wanted = plain(config)
-        file = path / _CONFIG
-        check_same(path, config, advice)
-        path.mkdir(parents=True, exist_ok=True)
-        for name in ("checkpoints", "media", "tables"):
-            (path / name).mkdir(exist_ok=True)
-        write_json(file, wanted)
         self.writers: list[Writer] = [TensorBoard(path / "tb")]
+        check_same(path, config, advice)
+        if not (path / _CONFIG).exists():
+            path.mkdir(parents=True, exist_ok=True)
+            with self.locked():
+                write_json(path / _CONFIG, config)
+            sync_folder(path.parent)
 
     @property
     def finished(self) -> bool:
@@ -78,12 +90,17 @@ class RunFolder:
     @property
     def media(self) -> Path:
         """Where figures go."""
-        return self.path / "media"
+        return self._made("media")
 
     @property
     def tables(self) -> Path:
         """Where tables go."""
-        return self.path / "tables"
+        return self._made("tables")
+
+    def _made(self, name: str) -> Path:
+        folder = self.path / name
+        folder.mkdir(exist_ok=True)
+        return folder
 
     def change(self, config: Mapping[str, object]) -> None:
         """Give the run other settings; it is then not finished any more."""
@@ -93,28 +110,51 @@ class RunFolder:
     def log(self, step: int, values: Mapping[str, object]) -> None:
         """Add a line to the metrics, and give their numbers to all writers."""
         line = json.dumps(plain({"step": step, **values}), allow_nan=False)
-        with (self.path / METRICS).open("a", encoding="utf-8") as stream:
+        with naming_a_full_disk(self.path), (self.path / METRICS).open("a", encoding="utf-8") as stream:
             stream.write(line + "\n")
         numbers = dict(_scalars(values))
         for writer in self.writers:
             writer.write(step, numbers)
 
-    def metrics(self) -> Iterator[dict[str, Any]]:
-        """The lines of the metrics; one that was cut off is left out."""
-        file = self.path / METRICS
-        for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+    def sync(self) -> None:
+        """Make sure that all metrics are on disk."""
+        if (self.path / METRICS).exists():
+            with (self.path / METRICS).open("rb") as stream:
+                os.fsync(stream.fileno())
+
+    def metrics(self, seeds: int | None = None) -> list[dict[str, Any]]:
+        """The lines of the metrics; a last one that was cut off is left out.
+
+        Args:
+            seeds: Of a training run, of which steps rise and every metric has as many numbers.
+
+        Raises:
+            RunFolderError: A line is damaged.
+        """
+        lines: list[dict[str, Any]] = []
+        for number, text in enumerate(self._whole_lines(), 1):
             try:
-                values = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(values, dict) and "step" in values:
-                yield values
+                values = json.loads(text)
+            except (ValueError, RecursionError):
+                values = None
+            wrong = _wrong(values, lines[-1]["step"] if lines else -1, seeds)
+            if wrong is not None:
+                where, advice = self.path / METRICS, "put it back from a copy, or remove the line"
+                raise RunFolderError(f"{where} is damaged: line {number} {wrong}; {advice}")
+            lines.append(values)
+        return lines
+
+    def _whole_lines(self) -> list[bytes]:
+        file = self.path / METRICS
+        return file.read_bytes().split(b"\n")[:-1] if file.exists() else []
+
+    def _rewrite(self, lines: Sequence[Mapping[str, object]]) -> None:
+        if (self.path / METRICS).exists():
+            write_text(self.path / METRICS, "".join(json.dumps(values) + "\n" for values in lines))
 
     def forget_after(self, step: int) -> None:
         """Drop metrics of later steps, which a run that was killed has left: it will take these steps again."""
-        lines = [json.dumps(values) + "\n" for values in self.metrics() if values["step"] <= step]
-        if (self.path / METRICS).exists():
-            write_text(self.path / METRICS, "".join(lines))
+        self._rewrite([values for values in self.metrics() if values["step"] <= step])
         for writer in self.writers:
             writer.forget_after(step)
 
@@ -123,12 +163,12 @@ class RunFolder:
 
         What TensorBoard has of them stays; there the newer number of a step is drawn over the older.
         """
-        lines = [*self.metrics()]
+        lines = self.metrics()
         kept = [
             values for values in lines if values["step"] <= after or not any(name.startswith(prefix) for name in values)
         ]
         if len(kept) < len(lines):
-            write_text(self.path / METRICS, "".join(json.dumps(values) + "\n" for values in kept))
+            self._rewrite(kept)
 
     def close(self) -> None:
         """Wait until everything is written, also by the writers."""
@@ -147,17 +187,29 @@ class RunFolder:
         except ImportError:  # Windows
             yield
             return
-        with (self.path / ".lock").open("w") as file:
+        refuse_links(self.path)
+        with (self.path / _LOCK).open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RunFolderError(f"another process is writing to {self.path}; wait for it, or stop it") from None
+            self._drop_cut_line()
             yield
 
+    def _drop_cut_line(self) -> None:
+        """Remove the end of the metrics that a process has not written to its end, before something is added."""
+        file = self.path / METRICS
+        content = file.read_bytes() if file.exists() else b""
+        if not content.endswith(b"\n") and content:
+            os.truncate(file, content.rfind(b"\n") + 1)
+
     def read_summary(self) -> dict[str, Any]:
-        """The results."""
-        summary: dict[str, Any] = json.loads((self.path / SUMMARY).read_bytes())
-        return summary
+        """The results.
+
+        Raises:
+            RunFolderError: They cannot be read.
+        """
+        return _read_object(self.path / SUMMARY)
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """Write the results."""
@@ -172,33 +224,32 @@ def _scalars(values: Mapping[str, object]) -> Iterator[tuple[str, float]]:
             yield name, float(value)
 
 
-def write_json(file: Path, value: object) -> None:
-    """Write JSON; numbers that are not finite become null."""
-    write_text(file, json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+def _wrong(values: object, before: int, seeds: int | None) -> str | None:
+    """What keeps a line from being one of the metrics, in words."""
+    if not isinstance(values, dict) or not isinstance(values.get("step"), int):
+        return "is not an object of JSON with a step"
+    if seeds is None:
+        return None
+    if values["step"] <= before:
+        return f"is of step {values['step']}, after one of step {before}"
+    for name, numbers in values.items():
+        if name != "step" and not (
+            isinstance(numbers, list)
+            and len(numbers) == seeds
+            and all(number is None or type(number) in (int, float) for number in numbers)
+        ):
+            return f"does not have {seeds} numbers of {name!r}"
+    return None
 
 
-def write_csv(file: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Write rows under the names of the first one's columns."""
-    part = file.with_name(file.name + ".part")
-    with part.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]) if rows else [], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    os.replace(part, file)
-
-
-def write_text(file: Path, text: str) -> None:
-    """Write a file as a whole."""
-    part = file.with_name(file.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, file)
-
-
-def _read(file: Path) -> object:
+def _read_object(file: Path) -> dict[str, Any]:
     try:
-        return json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise OtherRunError(f"{file} cannot be read ({error}); remove the folder or choose another") from None
+        found = read_json(file)
+    except StorageError as error:
+        raise RunFolderError(f"{error}; put it back from a copy, or remove the folder") from None
+    if not isinstance(found, dict):
+        raise RunFolderError(f"{file} does not hold an object of JSON; put it back from a copy, or remove the folder")
+    return found
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -207,14 +258,12 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         RunFolderError: There is no run in it.
     """
+    refuse_links(path)
     if not (path / _CONFIG).exists():
         if not path.exists():
             raise RunFolderError(f"there is no folder {path}")
         raise RunFolderError(f"{path} holds no run: it has no {_CONFIG}")
-    found = _read(path / _CONFIG)
-    if not isinstance(found, dict):
-        raise RunFolderError(f"{path / _CONFIG} does not hold the settings of a run")
-    return found
+    return _read_object(path / _CONFIG)
 
 
 def check_same(path: Path, config: Mapping[str, object], advice: str = "") -> None:
@@ -224,12 +273,13 @@ def check_same(path: Path, config: Mapping[str, object], advice: str = "") -> No
         OtherRunError: It does.
         RunFolderError: It holds files, but no run.
     """
+    refuse_links(path)
     if not (path / _CONFIG).exists():
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and (not path.is_dir() or {entry.name for entry in path.iterdir()} - _OF_A_NEW_RUN):
             raise RunFolderError(f"{path} holds something else than a run; choose a new or an empty folder")
         return
-    found, wanted = _read(path / _CONFIG), plain(config)
-    if isinstance(found, dict) and isinstance(wanted, dict):
+    found, wanted = _read_object(path / _CONFIG), plain(config)
+    if isinstance(wanted, dict):
         if not set(wanted) <= set(found):
             raise OtherRunError(f"{path} holds a run of another kind; choose another folder (--out)")
         found = {name: found[name] for name in wanted}

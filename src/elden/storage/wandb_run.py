@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from elden.storage.folder import RunFolder, RunFolderError, read_config, write_json
+from elden.storage.files import write_json
+from elden.storage.folder import RunFolder, RunFolderError, read_config
 
 _FILE = "wandb.json"
 

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from elden.dynamics.runs import Deadline
 from elden.names import nearest_names
 from elden.provenance import provenance
-from elden.storage.folder import METRICS, SUMMARY, read_config, write_json, write_text
+from elden.storage.files import write_json, write_text
+from elden.storage.folder import METRICS, SUMMARY, read_config
 from elden.storage.plain import plain
+from elden.storage.resumable import Deadline
 from elden.studies.intervals import censored_median, exact_interval
 from elden.studies.processes import Job, run_jobs, sharing
 from elden.studies.results import slug

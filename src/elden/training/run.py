@@ -9,8 +9,8 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import asdict, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,13 +20,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from elden.ahead import compile_ahead
-from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.hosts.world import HostConfig, HostWorld
 from elden.names import PREFIX
 from elden.provenance import code_digest, provenance
+from elden.storage.arrays import VERSIONS
 from elden.storage.checkpoints import Checkpoints, Kept
 from elden.storage.folder import RunFolder, RunFolderError, read_config
 from elden.storage.plain import from_plain, plain
+from elden.storage.resumable import SAVE_EVERY_S, Clock, Deadline, Reached, Resumable
 from elden.training.algorithm import Loop, LoopState
 from elden.training.config import TrainingConfig
 from elden.training.host import HostProgram
@@ -40,34 +41,12 @@ SeedMetrics: TypeAlias = dict[str, list[float]]
 Progress: TypeAlias = Callable[[int, int, SeedMetrics], None]
 """Called with the iterations done and to be done, and the metrics of the last one."""
 
-STATE_VERSION = 9
-"""Changes when the same settings and seed no longer give the same training."""
-
 _MAY_BE_MISSING = ("episode/", "stage/", "graph/")
 """Metrics that are NaN in a rollout in which no episode ends, or no graph is read."""
 
 
 class NotFiniteError(ArithmeticError):
     """A number of a training run is not finite; the message says which part's, and when."""
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Time that a training took so far, over all sittings."""
-
-    compile_s: float = 0.0
-    train_s: float = 0.0
-
-    def plus(self, compile_s: float = 0.0, train_s: float = 0.0) -> "Clock":
-        """With more time."""
-        return Clock(self.compile_s + compile_s, self.train_s + train_s)
-
-    @classmethod
-    def load(cls, card: Mapping[str, object]) -> "Clock":
-        """From what was written beside a state."""
-        value = card.get("clock")
-        known = value if isinstance(value, Mapping) else {}
-        return cls(float(known.get("compile_s", 0.0)), float(known.get("train_s", 0.0)))
 
 
 class TrainingRun:
@@ -80,7 +59,7 @@ class TrainingRun:
         folder: Path,
         *,
         iterations_per_call: int = 1,
-        save_every_s: float = 300.0,
+        save_every_s: float = SAVE_EVERY_S,
         keep: int = 2,
         deadline: Deadline | None = None,
         progress: Progress | None = None,
@@ -114,7 +93,13 @@ class TrainingRun:
         self.loop: Loop[Any] = Loop.of(world, config)
         identity = self.identity(world, config)
         self.folder = RunFolder(folder, identity)
-        self.slots = Checkpoints(self.folder.checkpoints, _identity_of_states(identity), keep)
+        self.states = Checkpoints(
+            self.folder.checkpoints,
+            "agents",
+            _identity_of_states(identity),
+            keep=keep,
+            advice=f"elden resume {folder} --start-over begins again at step 0",
+        )
         self.save_every_s = save_every_s
         self.deadline = deadline or Deadline()
         self.progress = progress
@@ -132,7 +117,7 @@ class TrainingRun:
             RunFolderError: The folder holds no training run.
         """
         config = read_config(folder)
-        if config.get("version", STATE_VERSION) != STATE_VERSION:
+        if config.get("version", VERSIONS["agents"]) != VERSIONS["agents"]:
             raise RunFolderError(f"{folder} was made by another version of elden, whose states this one cannot read")
         try:
             world, settings = config["world"], from_plain(TrainingConfig, config["training"])
@@ -167,7 +152,7 @@ class TrainingRun:
     @staticmethod
     def identity(world: World | HostWorld, config: TrainingConfig) -> dict[str, object]:
         """Everything that decides the results of a training run, as its folder has it."""
-        return {"world": card_of_world(world), "training": config, "version": STATE_VERSION}
+        return {"world": card_of_world(world), "training": config, "version": VERSIONS["agents"]}
 
     @property
     def finished(self) -> bool:
@@ -177,7 +162,7 @@ class TrainingRun:
     @property
     def begins_episodes_anew(self) -> bool:
         """Whether a state is kept from which the training can continue only with new episodes."""
-        return isinstance(self.world, HostWorld) and any(self.folder.checkpoints.glob("[0-9]*"))
+        return isinstance(self.world, HostWorld) and bool(self.states.numbers)
 
     @property
     def keys(self) -> Key[Array, " seed"]:
@@ -197,42 +182,42 @@ class TrainingRun:
             return self._run()
 
     def _run(self) -> LoopState[Any]:
-        state, iteration, clock = self._begin()
-        with self._programs(iteration) as program_of:
-            state, clock = self._turn(program_of, state, iteration, clock)
-        self.folder.write_summary(self._summary(clock))
-        return state
-
-    def _turn(
-        self, program_of: "_ProgramOf", state: LoopState[Any], iteration: int, clock: Clock
-    ) -> tuple[LoopState[Any], Clock]:
-        """All iterations that are left."""
-        keys, total = self.keys, self.config.loop.iterations
-        kept, saved = iteration, time.monotonic()
+        loop, begun = self.config.loop, self._begin()
         try:
-            while iteration < total:
-                number = min(self.iterations_per_call, total - iteration)
-                program, compile_s = program_of(number).ready(state, keys)
-                began = time.perf_counter()
-                after, metrics = program(state, keys, jnp.int32(iteration))
-                logged = list(_by_iteration(metrics))
-                clock = clock.plus(compile_s, time.perf_counter() - began)
-                for i, each in enumerate(logged):
-                    self._check(iteration + i, each)
-                # Both at once: whatever happens while metrics are logged, a state is kept under its own number.
-                first, state, iteration = iteration, after, iteration + number
-                for i, each in enumerate(logged, 1):
-                    self._log(first + i, each)
-                if iteration < total and self.deadline.over:
-                    raise OutOfTimeError(f"the time limit is over, after {iteration} of {total} iterations")
-                if time.monotonic() - saved > self.save_every_s:
-                    self._save(iteration, state, clock)
-                    kept, saved = iteration, time.monotonic()
-        finally:  # also when it is stopped
-            if iteration > kept:
-                self._save(iteration, state, clock)
+            with self._programs(begun.number) as program_of:
+                end = Resumable(
+                    total=loop.iterations,
+                    steps="iterations",
+                    advance=partial(self._advance, program_of),
+                    save=self._save,
+                    deadline=self.deadline,
+                    save_every_s=self.save_every_s,
+                ).run(begun)
+        finally:
             self.folder.close()
-        return state, clock
+        self.folder.write_summary(self._summary(end.clock))
+        return end.state
+
+    def _advance(self, program_of: "_ProgramOf", at: "_Reached") -> "tuple[_Reached, Callable[[], None]]":
+        """Some iterations, and what logs them.
+
+        Raises:
+            NotFiniteError: A number of them is not finite.
+        """
+        keys, number = self.keys, min(self.iterations_per_call, self.config.loop.iterations - at.number)
+        program, compile_s = program_of(number).ready(at.state, keys)
+        began = time.perf_counter()
+        state, metrics = program(at.state, keys, jnp.int32(at.number))
+        logged = list(_by_iteration(metrics))
+        clock = at.clock.plus(compile_s, time.perf_counter() - began)
+        for i, each in enumerate(logged):
+            self._check(at.number + i, each)
+
+        def log() -> None:
+            for i, each in enumerate(logged, 1):
+                self._log(at.number + i, each)
+
+        return Reached(at.number + number, state, clock), log
 
     @contextmanager
     def _programs(self, iteration: int) -> "Iterator[_ProgramOf]":
@@ -247,16 +232,28 @@ class TrainingRun:
             program.close()
 
     def kept(self) -> Kept[LoopState[Any]] | None:
-        """The newest whole state on disk, under its number of iterations; None where nothing was kept yet."""
-        return self.slots.restore(_init(self.loop)(self.keys))
+        """The newest whole state on disk, under its number of iterations; None where nothing was kept yet.
 
-    def _begin(self) -> tuple[LoopState[Any], int, Clock]:
+        Raises:
+            DamagedDataError: All that was kept is damaged.
+        """
+        return self.states.restore(lambda: _init(self.loop)(self.keys))
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of the metrics.
+
+        Raises:
+            RunFolderError: One is damaged.
+        """
+        return self.folder.metrics(self.config.seeds)
+
+    def _begin(self) -> "_Reached":
         """The last state that was kept, or the first one of all."""
-        state = _init(self.loop)(self.keys)
-        kept = self.slots.restore(state)
-        iteration = 0 if kept is None else kept.number
-        self.folder.forget_after(iteration * self.config.loop.steps_per_iteration)
-        return (state, 0, Clock()) if kept is None else (kept.tree, iteration, Clock.load(kept.card))
+        self.metrics()
+        kept = self.kept()
+        begun = Reached(0, _init(self.loop)(self.keys)) if kept is None else Reached.of(kept)
+        self.folder.forget_after(begun.number * self.config.loop.steps_per_iteration)
+        return begun
 
     def _check(self, iteration: int, logged: SeedMetrics) -> None:
         """Refuse numbers that are not finite, but for those of what did not happen in the iteration."""
@@ -275,11 +272,12 @@ class TrainingRun:
         if self.progress is not None:
             self.progress(iteration, self.config.loop.iterations, logged)
 
-    def _save(self, iteration: int, state: LoopState[Any], clock: Clock) -> None:
-        self.slots.save(iteration, state, {"clock": {"compile_s": clock.compile_s, "train_s": clock.train_s}})
+    def _save(self, at: "_Reached") -> None:
+        self.folder.sync()  # a state is never ahead of its metrics
+        self.states.save(at.number, at.state, {"clock": asdict(at.clock)})
 
     def _summary(self, clock: Clock) -> dict[str, object]:
-        loop, lines = self.config.loop, list(self.folder.metrics())
+        loop, lines = self.config.loop, self.metrics()
         steps = loop.iterations * loop.steps_per_iteration
         last = [line for line in lines if float(str(line["step"])) > 0.9 * steps]
         seeds = [_summary_of_seed(seed, index, lines, last) for index, seed in enumerate(self.config.all_seeds)]
@@ -332,6 +330,7 @@ _Advance: TypeAlias = Callable[[LoopState[Any], Key[Array, " seed"], Int[Array, 
 
 
 _ProgramOf: TypeAlias = "Callable[[int], _Program | HostProgram]"
+_Reached: TypeAlias = Reached[LoopState[Any]]
 
 
 def card_of_world(world: World | HostWorld) -> dict[str, object]:
