@@ -107,6 +107,13 @@ class Checkpoints:
             raise DamagedDataError(f"no state in {self.folder} is whole ({reasons[0]}); {self.advice}")
         return None
 
+    def newest_card(self) -> Mapping[str, Any]:
+        """What was written with the newest state whose card is whole; nothing where there is none."""
+        for number in reversed(self.numbers):
+            if self._whole(number):
+                return read_card(self._place(number), self.kind)
+        return {}
+
     def clear(self) -> None:
         """Remove all states."""
         for number in self.numbers:

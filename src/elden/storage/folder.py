@@ -12,7 +12,9 @@ Files are written under another name and then moved into place, so that none is 
 by line, and the last line may be cut off. Nothing in the folder may be a link. Reading a run changes nothing in it.
 """
 
+import hashlib
 import json
+import logging
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +42,7 @@ METRICS = "metrics.jsonl"
 """Name of the file with what was logged."""
 
 _CONFIG = "config.json"
+_log = logging.getLogger(__name__)
 _LOCK = ".lock"
 _OF_A_NEW_RUN = {_LOCK, _CONFIG + PART}
 """What a process may leave that is killed before the settings are written."""
@@ -116,11 +119,23 @@ class RunFolder:
         for writer in self.writers:
             writer.write(step, numbers)
 
-    def sync(self) -> None:
-        """Make sure that all metrics are on disk."""
-        if (self.path / METRICS).exists():
-            with (self.path / METRICS).open("rb") as stream:
-                os.fsync(stream.fileno())
+    def seal(self) -> dict[str, object]:
+        """Make sure that all metrics are on disk; gives what `check_seal` knows them by."""
+        file = self.path / METRICS
+        if not file.exists():
+            return {"bytes": 0, "sha256": hashlib.sha256().hexdigest()}
+        with file.open("rb") as stream:
+            os.fsync(stream.fileno())
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        return {"bytes": file.stat().st_size, "sha256": digest}
+
+    def check_seal(self, seal: object) -> None:
+        """Warn where the metrics do not begin as they were when they were sealed."""
+        file = self.path / METRICS
+        if isinstance(seal, Mapping) and isinstance(seal.get("bytes"), int):
+            content = file.read_bytes() if file.exists() else b""
+            if hashlib.sha256(content[: seal["bytes"]]).hexdigest() != seal.get("sha256"):
+                _log.warning("%s has been changed or cut off since it was written", file)
 
     def metrics(self, seeds: int | None = None) -> list[dict[str, Any]]:
         """The lines of the metrics; a last one that was cut off is left out.
@@ -151,6 +166,11 @@ class RunFolder:
     def _rewrite(self, lines: Sequence[Mapping[str, object]]) -> None:
         if (self.path / METRICS).exists():
             write_text(self.path / METRICS, "".join(json.dumps(values) + "\n" for values in lines))
+
+    def begin_again(self) -> None:
+        """Remove all metrics and the results."""
+        for name in (SUMMARY, METRICS):
+            (self.path / name).unlink(missing_ok=True)
 
     def forget_after(self, step: int) -> None:
         """Drop metrics of later steps, which a run that was killed has left: it will take these steps again."""
@@ -209,7 +229,7 @@ class RunFolder:
         Raises:
             RunFolderError: They cannot be read.
         """
-        return _read_object(self.path / SUMMARY)
+        return _read_object(self.path / SUMMARY, "remove it, and the command that trained writes it again")
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """Write the results."""
@@ -242,13 +262,13 @@ def _wrong(values: object, before: int, seeds: int | None) -> str | None:
     return None
 
 
-def _read_object(file: Path) -> dict[str, Any]:
+def _read_object(file: Path, advice: str = "put it back from a copy, or remove the folder") -> dict[str, Any]:
     try:
         found = read_json(file)
     except StorageError as error:
-        raise RunFolderError(f"{error}; put it back from a copy, or remove the folder") from None
+        raise RunFolderError(f"{error}; {advice}") from None
     if not isinstance(found, dict):
-        raise RunFolderError(f"{file} does not hold an object of JSON; put it back from a copy, or remove the folder")
+        raise RunFolderError(f"{file} does not hold an object of JSON; {advice}")
     return found
 
 

@@ -25,9 +25,10 @@ from elden.names import PREFIX
 from elden.provenance import code_digest, provenance
 from elden.storage.arrays import VERSIONS
 from elden.storage.checkpoints import Checkpoints, Kept
-from elden.storage.folder import RunFolder, RunFolderError, read_config
+from elden.storage.files import StorageError
+from elden.storage.folder import SUMMARY, RunFolder, RunFolderError, read_config
 from elden.storage.plain import from_plain, plain
-from elden.storage.resumable import SAVE_EVERY_S, Clock, Deadline, Reached, Resumable
+from elden.storage.resumable import SAVE_EVERY_S, Deadline, Reached, Resumable
 from elden.training.algorithm import Loop, LoopState
 from elden.training.config import TrainingConfig
 from elden.training.host import HostProgram
@@ -121,10 +122,12 @@ class TrainingRun:
             raise RunFolderError(f"{folder} was made by another version of elden, whose states this one cannot read")
         try:
             world, settings = config["world"], from_plain(TrainingConfig, config["training"])
+            if not isinstance(world, dict) or not isinstance(world["name"], str):
+                raise ValueError(f"its world is {world!r}")
             return cls(world_of_card(world), settings, folder, **options)
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, RunFolderError):
-                raise
+        except StorageError:
+            raise
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:  # edited by hand
             raise RunFolderError(f"{folder} holds no training run that can continue: {error}") from None
 
     @classmethod
@@ -145,7 +148,10 @@ class TrainingRun:
         config, known = training.config, training.config.loop.steps
         if steps <= known:
             raise RunFolderError(f"{folder} has {known} steps already; --steps {steps} given, which is no more")
-        longer = replace(config, loop=replace(config.loop, steps=steps))
+        try:
+            longer = replace(config, loop=replace(config.loop, steps=steps))
+        except ValueError as error:
+            raise RunFolderError(str(error)) from None
         with training.folder.locked():
             training.folder.change(cls.identity(training.world, longer))
 
@@ -195,7 +201,7 @@ class TrainingRun:
                 ).run(begun)
         finally:
             self.folder.close()
-        self.folder.write_summary(self._summary(end.clock))
+        self.folder.write_summary({**self._summary(end), "metrics": self.folder.seal()})
         return end.state
 
     def _advance(self, program_of: "_ProgramOf", at: "_Reached") -> "tuple[_Reached, Callable[[], None]]":
@@ -240,12 +246,39 @@ class TrainingRun:
         return self.states.restore(lambda: _init(self.loop)(self.keys))
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of the metrics.
+        """The lines of the metrics. Where they are not those that were written, a warning says so.
 
         Raises:
             RunFolderError: One is damaged.
         """
-        return self.folder.metrics(self.config.seeds)
+        lines = self.folder.metrics(self.config.seeds)
+        self.folder.check_seal((self.summary() if self.finished else self.states.newest_card()).get("metrics"))
+        return lines
+
+    def summary(self) -> dict[str, Any]:
+        """The results.
+
+        Raises:
+            RunFolderError: They are damaged.
+        """
+        summary = self.folder.read_summary()
+        seeds = summary.get("seeds")
+        if not isinstance(seeds, list) or not all(isinstance(seed, dict) and set(seed) >= _RESULTS for seed in seeds):
+            file = self.folder.path / SUMMARY
+            raise RunFolderError(f"{file} holds no results of a training run; remove it, and resume writes it again")
+        return summary
+
+    def start_over(self) -> None:
+        """Remove states, metrics and results: training begins again at step 0.
+
+        Raises:
+            RunFolderError: Another process is training in the folder, or files of others are among the states.
+        """
+        with self.folder.locked():
+            self.states.clear()
+            if self.states.numbers:
+                raise RunFolderError(f"{self.states.folder} holds files that elden did not write; remove them")
+            self.folder.begin_again()
 
     def _begin(self) -> "_Reached":
         """The last state that was kept, or the first one of all."""
@@ -273,11 +306,23 @@ class TrainingRun:
             self.progress(iteration, self.config.loop.iterations, logged)
 
     def _save(self, at: "_Reached") -> None:
-        self.folder.sync()  # a state is never ahead of its metrics
-        self.states.save(at.number, at.state, {"clock": asdict(at.clock)})
+        # A state is never ahead of its metrics.
+        self.states.save(at.number, at.state, {"metrics": self.folder.seal(), "clock": asdict(at.clock)})
 
-    def _summary(self, clock: Clock) -> dict[str, object]:
-        loop, lines = self.config.loop, self.metrics()
+    def _warnings(self, state: LoopState[Any], last: list[dict[str, Any]]) -> list[str]:
+        """What is wrong with a training run that has come to its end, in words."""
+        leaves = [np.abs(np.asarray(leaf)) for leaf in jax.tree.leaves(state.policy.network)]
+        largest = np.max([leaf.reshape(self.config.seeds, -1).max(1, initial=0.0) for leaf in leaves], axis=0)
+        entropy = last[0].get("policy/entropy") if last else None
+        return [
+            f"the policy of seed {seed} has run away: it always takes the same action (entropy {value:.2g}), and its"
+            f" parameters are as large as {size:.3g}; try a smaller --ppo.learning-rate or a larger --ppo.entropy"
+            for seed, value, size in zip(self.config.all_seeds, entropy or [], largest, strict=False)
+            if value is not None and value < _NO_ENTROPY and size > _LARGE
+        ]
+
+    def _summary(self, end: "_Reached") -> dict[str, object]:
+        loop, lines, clock = self.config.loop, self.metrics(), end.clock
         steps = loop.iterations * loop.steps_per_iteration
         last = [line for line in lines if float(str(line["step"])) > 0.9 * steps]
         seeds = [_summary_of_seed(seed, index, lines, last) for index, seed in enumerate(self.config.all_seeds)]
@@ -285,12 +330,20 @@ class TrainingRun:
             **provenance(self.command),
             "world": self.world.name,
             "bonus": self.config.bonus_name,
+            "warnings": self._warnings(end.state, lines[-1:]),
             "seeds": seeds,
             "env_steps": steps,
             "compile_s": clock.compile_s,
             "wall_s": clock.train_s,
             "steps_per_s": steps * self.config.seeds / clock.train_s if clock.train_s > 0 else None,
         }
+
+
+_RESULTS = {"seed", "success_rate", "success_rate_solvable", "normalized_stage", "first_success_step"}
+"""What the summary says of each seed."""
+
+_NO_ENTROPY, _LARGE = 1e-3, 100.0
+"""A policy that takes always the same action has hardly any entropy; parameters as large as these have run away."""
 
 
 def _identity_of_states(identity: Mapping[str, object]) -> dict[str, object]:
@@ -309,7 +362,8 @@ def _summary_of_seed(
         values = [line[name][index] for line in last if line.get(name) and line[name][index] is not None]
         return float(np.mean(values)) if values else None
 
-    solved = [line["step"] for line in lines if (line["episode/success"][index] or 0) > 0]
+    none: list[float] = [0.0] * (index + 1)
+    solved = [line["step"] for line in lines if (line.get("episode/success", none)[index] or 0) > 0]
     return {
         "seed": seed,
         "success_rate": mean("episode/success"),
