@@ -108,7 +108,7 @@ def report(console: Console, training: TrainingRun, config: EvaluationConfig, ag
     """Try the agents of a training run with physics; results and a video go into the run folder."""
     folder = training.folder
     video = folder.media / VIDEO
-    with refusals(folder.path), closing(kitchen_with_physics(training.world, "rgb_array")) as env:
+    with refusals(folder.path, ""), closing(kitchen_with_physics(training.world, "rgb_array")) as env:
         policies, steps = policies_of(training, agents, config.greedy)
         with study_progress(console) as tell:
             found = evaluate_elsewhere(policies, env, config, tell)
