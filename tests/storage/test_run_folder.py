@@ -217,3 +217,16 @@ def test_unreadable_files_are_refused_with_a_line(tmp_path: Path, case: str, nam
     with pytest.raises(RunFolderError, match=rf"{name} {message}") as raised:
         read_config(run.path) if name == "config.json" else run.read_summary()
     assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["config.json", "summary.json"])
+def test_changed_settings_and_results_are_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str) -> None:
+    run = run_of(tmp_path)
+    run.write_summary({"world": "thawing", "rate": float("nan")})
+    assert read_config(run.path) == {"world": "thawing"}
+    assert run.read_summary() == {"world": "thawing", "rate": None}
+    assert not caplog.text
+    file = run.path / name
+    file.write_text(file.read_text().replace("thawing", "carwash"))
+    assert read_config(run.path) if name == "config.json" else run.read_summary()
+    assert f"{name} has been changed since it was written" in caplog.text

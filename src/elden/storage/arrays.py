@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from jaxtyping import Shaped
 
-from elden.storage.files import PART, StorageError, fresh, read_json, sync_folder, write_text
+from elden.storage.files import PART, StorageError, fresh, json_digest, read_json, sync_folder, write_text
 
 Kind: TypeAlias = Literal["agents", "models", "bonus", "transitions"]
 """What arrays are: agents in training; dynamics models, trained or in training; an intrinsic reward; transitions."""
@@ -68,7 +68,7 @@ def write_arrays(
     folder.mkdir(parents=True, exist_ok=True)
     try:
         content["arrays"] = {name: _write_array(folder, name, array) for name, array in arrays.items()}
-        content["sha256"] = _card_digest(content)
+        content["sha256"] = json_digest(content)
         sync_folder(folder)
         write_text(folder / CARD, json.dumps(content, indent=1, allow_nan=False) + "\n")
     finally:
@@ -183,12 +183,6 @@ def _file_digest(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _card_digest(content: Mapping[str, object]) -> str:
-    rest = {key: value for key, value in content.items() if key != "sha256"}
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def _read_content(folder: Path, kind: Kind) -> dict[str, Any]:
     """The whole of a card file, once it is known to be as it was written."""
     file = folder / CARD
@@ -209,7 +203,7 @@ def _read_content(folder: Path, kind: Kind) -> dict[str, Any]:
             f"{file} is of version {content['version']!r}; version {VERSIONS[kind]} can be read here"
         )
     try:
-        whole = content.get("sha256") == _card_digest(content)
+        whole = content.get("sha256") == json_digest(content)
     except ValueError:  # NaN and the like, which are never written
         whole = False
     if not whole:

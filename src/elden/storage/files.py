@@ -6,6 +6,7 @@ content or the new one is found. Links inside a folder of ours are refused, and 
 
 import csv
 import errno
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -92,6 +93,17 @@ def write_csv(file: Path, rows: Sequence[Mapping[str, object]]) -> None:
     writer.writeheader()
     writer.writerows(rows)
     write_text(file, text.getvalue())
+
+
+def json_digest(value: Mapping[str, object]) -> str:
+    """The SHA-256 of an object as JSON with sorted keys and without spaces, but for a "sha256" in it.
+
+    Raises:
+        ValueError: It has numbers that are not finite.
+    """
+    rest = {key: part for key, part in value.items() if key != "sha256"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_json(file: Path) -> object:

@@ -25,6 +25,7 @@ from typing import Any
 from elden.storage.files import (
     PART,
     StorageError,
+    json_digest,
     naming_a_full_disk,
     read_json,
     refuse_links,
@@ -77,7 +78,7 @@ class RunFolder:
         if not (path / _CONFIG).exists():
             path.mkdir(parents=True, exist_ok=True)
             with self.locked():
-                write_json(path / _CONFIG, config)
+                _write_object(path / _CONFIG, config)
             sync_folder(path.parent)
 
     @property
@@ -108,7 +109,7 @@ class RunFolder:
     def change(self, config: Mapping[str, object]) -> None:
         """Give the run other settings; it is then not finished any more."""
         (self.path / SUMMARY).unlink(missing_ok=True)
-        write_json(self.path / _CONFIG, plain(config))
+        _write_object(self.path / _CONFIG, config)
 
     def log(self, step: int, values: Mapping[str, object]) -> None:
         """Add a line to the metrics, and give their numbers to all writers."""
@@ -233,7 +234,7 @@ class RunFolder:
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """Write the results."""
-        write_json(self.path / SUMMARY, summary)
+        _write_object(self.path / SUMMARY, summary)
 
 
 def _scalars(values: Mapping[str, object]) -> Iterator[tuple[str, float]]:
@@ -262,6 +263,12 @@ def _wrong(values: object, before: int, seeds: int | None) -> str | None:
     return None
 
 
+def _write_object(file: Path, values: Mapping[str, object]) -> None:
+    """Write an object of JSON with its own checksum."""
+    settled: Any = plain(values)
+    write_json(file, {**settled, "sha256": json_digest(settled)})
+
+
 def _read_object(file: Path, advice: str = "put it back from a copy, or remove the folder") -> dict[str, Any]:
     try:
         found = read_json(file)
@@ -269,6 +276,13 @@ def _read_object(file: Path, advice: str = "put it back from a copy, or remove t
         raise RunFolderError(f"{error}; {advice}") from None
     if not isinstance(found, dict):
         raise RunFolderError(f"{file} does not hold an object of JSON; {advice}")
+    digest = found.pop("sha256", None)
+    try:
+        whole = digest in (None, json_digest(found))
+    except ValueError:  # NaN and the like, which are never written
+        whole = False
+    if not whole:
+        _log.warning("%s has been changed since it was written", file)
     return found
 
 
