@@ -67,7 +67,8 @@ def sync_folder(folder: Path) -> None:
         return
     opened = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(opened)
+        with naming_a_full_disk(folder):
+            os.fsync(opened)
     finally:
         os.close(opened)
 
