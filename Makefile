@@ -6,7 +6,7 @@ ROBO := .venv-robosuite/bin
 ROBO_READY := .venv-robosuite/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-newest lint bench tables audit robosuite test-robosuite bridge clean
+.PHONY: help setup demo test test-slow test-newest lint bench tables audit torture robosuite test-robosuite bridge clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -66,6 +66,10 @@ test-robosuite: $(ROBO_READY)  ## the tests of the kitchen with physics (minutes
 
 bridge: $(ROBO_READY)  ## the kitchen with physics against its twin, and their speeds; writes results/transfer/kitchen_bridge_cpu.json
 	$(ROBO)/python experiments/kitchen_bridge.py --out results/transfer/kitchen_bridge_cpu.json
+
+torture: $(READY)  ## kill processes, damage files, make up command lines, and count what is lost (under an hour); writes runs/torture.json
+	mkdir -p runs
+	$(BIN)/python tools/torture.py --out runs/torture.json
 
 clean:  ## remove .venv, .venv-newest, .venv-robosuite and caches
 	rm -rf .venv .venv-newest .venv-robosuite .mypy_cache .pytest_cache .ruff_cache .hypothesis

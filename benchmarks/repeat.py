@@ -69,7 +69,7 @@ def main(args: Args) -> None:
             _kill_after(processes[2], runs[2])
             for process, run in zip(processes[:2], runs[:2], strict=True):
                 _finish(process, run)
-            at = max(int(slot.name) for slot in (runs[2] / "checkpoints").glob("[0-9]*"))
+            at = max(int(state.name) for state in _states(runs[2]))
             processes.append(_start(args, ["resume", str(runs[2])], runs[2]))
             _finish(processes[-1], runs[2])
         finally:
@@ -120,8 +120,12 @@ def _kill_after(process: subprocess.Popen[bytes], run: Path) -> None:
     process.wait()
 
 
+def _states(run: Path) -> list[Path]:
+    return [state for state in (run / "checkpoints").iterdir() if state.name.isdigit()]
+
+
 def _beside(one: Path, other: Path, what: str) -> Row:
-    first, second = (read_arrays(max((run / "checkpoints").glob("[0-9]*")))[0] for run in (one, other))
+    first, second = (read_arrays(max(_states(run)), "agents")[0] for run in (one, other))
     different = [name for name in sorted(first.keys() | second.keys()) if not _same(first, second, name)]
     lines = [(run / "metrics.jsonl").read_bytes() for run in (one, other)]
     return Row(what, len(first), different, lines[0] == lines[1])

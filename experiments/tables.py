@@ -18,8 +18,8 @@ from pathlib import Path
 
 import tyro
 
-from elden.dynamics.runs import Deadline
 from elden.graphs.registry import DETECTORS
+from elden.storage.resumable import Deadline
 from elden.studies.processes import Job, run_jobs, sharing
 
 

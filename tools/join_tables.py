@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import tyro
 
 from elden.graphs.registry import DETECTORS
-from elden.storage.folder import write_json, write_text
+from elden.storage.files import write_json, write_text
 from elden.studies.paper import METRICS, paper_cells
 from elden.studies.tables import comparison_table, level_words
 from elden.viewing import Cell, Table, format_value, markdown_table, method_bars, save

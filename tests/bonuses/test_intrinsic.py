@@ -1,6 +1,7 @@
 """A bonus in somebody else's loop."""
 
 import json
+import os
 import re
 import sys
 from dataclasses import replace
@@ -22,7 +23,7 @@ from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.factors import Continuous, Discrete, Entity, Factors, Variable
 from elden.hosts.vector import Hosts
 from elden.hosts.world import HostConfig, HostWorld
-from elden.storage.arrays import DamagedDataError
+from elden.storage.arrays import DamagedDataError, read_arrays
 from elden.transitions import Steps
 
 FACTORS = Factors(
@@ -118,6 +119,41 @@ def test_what_was_saved_goes_on_as_if_nothing_had_happened(name: str, tmp_path: 
     file.write_bytes(file.read_bytes()[:-1] + b"?")
     with pytest.raises(DamagedDataError, match="changed or cut off"):
         IntrinsicReward.load(tmp_path / "bonus")
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("moves", [0, 1, 4])
+def test_a_save_that_is_killed_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    bonus, replace = IntrinsicReward(FACTORS, 3, "none", SMALL, num_envs=2), os.replace
+
+    def save(number: int) -> None:
+        bonus.state = {name: np.full(3, number) for name in "abcd"}
+        bonus.updates = number
+        bonus.save(tmp_path / "bonus")
+
+    left = iter(range(moves))
+
+    def move(*names: Path) -> None:
+        if next(left, None) is None:
+            raise KilledError
+        replace(*names)
+
+    save(1)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", move)
+        patch.setattr("elden.storage.arrays._tidy", lambda folder: None)  # as a killed process does not
+        with pytest.raises(KilledError):
+            save(2)
+    arrays, card = read_arrays(tmp_path / "bonus", "bonus")
+    assert card["updates"] == 1
+    assert arrays["a"].tolist() == [1, 1, 1]
+    save(2)
+    assert read_arrays(tmp_path / "bonus", "bonus")[1]["updates"] == 2
 
 
 @pytest.mark.slow

@@ -126,7 +126,7 @@ def test_only_mistakes_of_the_user_are_answered_in_one_line(
     monkeypatch.setattr("elden.cli.reproduce.reproduce", study)
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/models/some/file.npy")
     answers = {
-        "/models/some/file.npy: No space left on device": full,
+        "/models/some/file.npy: the disk is full": full,
         "Too many open files": OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
         "the data do not fit": StudyError("the data do not fit"),
         "another run": OtherRunError("another run"),

@@ -14,7 +14,8 @@ from elden.dynamics.layout import Layout
 from elden.dynamics.runs import Run, Speed, StoredModel
 from elden.dynamics.training import Model, Trainer
 from elden.graphs.pcmi import DropInputs
-from elden.studies.models import MODEL_VERSION, ModelStore, Recipe
+from elden.storage.arrays import VERSIONS
+from elden.studies.models import ModelStore, Recipe
 
 RECIPE = Recipe(Trainer(Layout(DISCRETE, ACTION, tiny()), TrainConfig(batch_size=4)), 10, 5, "abc")
 RUN = Run(0, 0.1, 1.0)
@@ -88,7 +89,7 @@ def test_a_training_that_was_stopped_is_found_by_what_is_missing(tmp_path: Path)
 
 
 def test_the_version_is_raised_when_training_changes() -> None:
-    """The same recipe must make the same model; where this fails on purpose, raise `MODEL_VERSION` and mend it here."""
+    """The same recipe must make the same model; where this fails on purpose, raise VERSIONS["models"]."""
     trainer = replace(RECIPE.trainer, config=TrainConfig(batch_size=4, penalty_start=0, penalty_stop=2))
     begun = trainer.init(jax.random.key(0))
     data, settings = random_transitions(trainer.layout, 32), trainer.settings(0.1, 1.0)
@@ -99,6 +100,6 @@ def test_the_version_is_raised_when_training_changes() -> None:
         leaves = [np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(model)]
         return float(sum(leaf @ np.cos(np.arange(leaf.size)) for leaf in leaves))
 
-    assert MODEL_VERSION == 3
+    assert VERSIONS["models"] == 3
     assert along(begun.model) == pytest.approx(22.94785, rel=1e-4)
     assert along(state.model) - along(begun.model) == pytest.approx(0.01697, rel=1e-2)

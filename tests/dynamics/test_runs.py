@@ -3,16 +3,15 @@
 from dataclasses import replace
 from pathlib import Path
 
-import jax.numpy as jnp
 import pytest
 from cases import assert_equal
 from dynamics_cases import ACTION, DISCRETE, random_transitions
 
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.layout import Layout
-from elden.dynamics.runs import Deadline, ModelTraining, OutOfTimeError, Run
+from elden.dynamics.runs import ModelTraining, Run
 from elden.dynamics.training import Trainer
-from elden.storage.checkpoints import from_arrays, to_arrays
+from elden.storage.resumable import Deadline, OutOfTimeError
 
 LAYOUT = Layout(DISCRETE, ACTION, NetworkConfig("entity", "entity", (4,), heads=1, head_size=2, mlp=(4,)))
 CONFIG = TrainConfig(batch_size=4, penalty_start=4, penalty_stop=8)
@@ -107,14 +106,3 @@ def test_states_of_another_training_are_refused(tmp_path: Path) -> None:
 def test_nothing_to_train_is_refused() -> None:
     with pytest.raises(ValueError, match="0 runs of 8 updates in segments of 2 given"):
         training(None, runs=())
-
-
-def test_trees_as_arrays() -> None:
-    tree = {"b": (jnp.arange(3), None), "a": jnp.ones((2, 1))}
-    arrays = to_arrays(tree)
-    assert list(arrays) == ["000.a", "001.b.0"]
-    assert_equal(from_arrays(arrays, tree), tree)
-    with pytest.raises(ValueError, match=r"000.a is float32 \(2, 1\); expected is float32 \(3, 1\)"):
-        from_arrays(arrays, {**tree, "a": jnp.ones((3, 1))})
-    with pytest.raises(ValueError, match=r"expected are 000.a"):
-        from_arrays(arrays, {"a": tree["a"]})

@@ -27,12 +27,12 @@ from elden.cli import main
 from elden.cli.errors import INTERRUPTED
 from elden.cli.evaluate import report
 from elden.dynamics.config import NetworkConfig, TrainConfig
-from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.factors import Continuous, Discrete
 from elden.hosts.vector import Hosts, env_seeds
 from elden.hosts.worker import EnvironmentFailedError
 from elden.hosts.world import HostConfig, HostWorld, HostWorldError
 from elden.storage.folder import RunFolderError
+from elden.storage.resumable import Deadline, OutOfTimeError
 from elden.training.algorithm import Loop
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.evaluation import _APART, EvaluationConfig
@@ -383,7 +383,7 @@ def learnt(bonus: str, folder: Path, steps: int) -> float:
     config = replace(config, bonus=replace(config.bonus, ensemble=replace(config.bonus.ensemble, capacity=2000)))
     training = TrainingRun(HostWorld.look(HostConfig(CORRIDOR, ("length=6",), processes=False)), config, folder)
     training.run()
-    first = next(training.folder.metrics())
+    first = training.metrics()[0]
     assert first["episode/success"][0] < 0.35
     rate: float = training.folder.read_summary()["seeds"][0]["success_rate"]
     return rate

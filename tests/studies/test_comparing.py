@@ -19,8 +19,8 @@ from elden.cli.arguments import parse
 from elden.cli.compare import Compare
 from elden.cli.errors import UsageError
 from elden.cli.train import Train
-from elden.dynamics.runs import Deadline
 from elden.storage.plain import plain
+from elden.storage.resumable import Deadline
 from elden.studies.exploration import Agents, Contender, WorldEntry, compare, comparison, folder_name, training_words
 from elden.studies.processes import Job, run_jobs
 from elden.training.run import TrainingRun
@@ -246,7 +246,7 @@ def begun(folder: Path, steps: int = 400, finished: bool = True) -> None:
         names = ("episode/success_solvable", "episode/normalized_stage", "stage/link0", "stage/link1")
         training.folder.log(step, {name: [1.0, step / 500] for name in names})
     if finished:
-        numbers = {"steps_per_s": 1.0, "compile_s": 1.0, "wall_s": 1.0}
+        numbers: dict[str, object] = {"seeds": [], "steps_per_s": 1.0, "compile_s": 1.0, "wall_s": 1.0}
         training.folder.write_summary({**numbers, "command": f"elden train --out {folder}", "device": "", "date": ""})
     training.folder.close()
 

@@ -16,7 +16,7 @@ from dynamics_cases import DISCRETE, layout_of, random_transitions
 
 import elden
 from elden.dynamics.config import NetworkConfig, TrainConfig
-from elden.dynamics.runs import Deadline, ModelTraining, OutOfTimeError, Run
+from elden.dynamics.runs import ModelTraining, Run
 from elden.factors import Discrete, Entity, Factors, Variable
 from elden.graphs.evaluate import default_chunk
 from elden.graphs.gradient import Gradient
@@ -25,6 +25,7 @@ from elden.graphs.metrics import f1_at
 from elden.graphs.registry import DETECTORS
 from elden.storage.folder import OtherRunError, RunFolder, RunFolderError
 from elden.storage.plain import differences, plain
+from elden.storage.resumable import Deadline, OutOfTimeError
 from elden.studies.config import DetectConfig, method_rows
 from elden.studies.dataset import CollectConfig, Dataset, collect
 from elden.studies.detection import detect, groups_of
@@ -398,7 +399,7 @@ def test_a_study_stops_and_goes_on(tmp_path: Path) -> None:
     config = replace(TINY, methods=("attention",), updates=100, seeds=1)
     expected = detect(thawing(), config, dataset=data())
     folder = tmp_path / "run"
-    with pytest.raises(OutOfTimeError, match="the time limit is over, in stage 'begin' at update 50 of 100"):
+    with pytest.raises(OutOfTimeError, match="the time limit is over, after 50 of 100 updates of stage 'begin'"):
         detect(thawing(), config, dataset=data(), folder=folder, deadline=Deadline.after(0))
     # A run that was killed may have logged more than it kept.
     with (folder / "metrics.jsonl").open("a") as stream:

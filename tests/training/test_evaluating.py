@@ -25,9 +25,9 @@ from elden.cli import main, steps
 from elden.cli.demo import Demo
 from elden.cli.evaluate import density_warning
 from elden.dynamics.config import NetworkConfig, TrainConfig
-from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.factors import Discrete
 from elden.storage.folder import RunFolderError
+from elden.storage.resumable import Deadline, OutOfTimeError
 from elden.training import evaluation
 from elden.training.algorithm import Loop
 from elden.training.config import LoopConfig, TrainingConfig

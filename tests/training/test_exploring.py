@@ -1,6 +1,5 @@
 """The loop: what an iteration does, that seeds side by side are those one by one, and that stopping changes nothing."""
 
-import errno
 import json
 import os
 import re
@@ -32,16 +31,16 @@ from elden.cli.options import options_of
 from elden.cli.running import stopping
 from elden.cli.train import Train
 from elden.dynamics.config import NetworkConfig, TrainConfig
-from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.graphs.input_mask import LearntMask
-from elden.storage import checkpoints
+from elden.storage.arrays import VERSIONS
 from elden.storage.checkpoints import Checkpoints
 from elden.storage.folder import OtherRunError, RunFolderError
 from elden.storage.plain import leaves
+from elden.storage.resumable import Deadline, OutOfTimeError
 from elden.training.algorithm import Loop, LoopState
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.presets import training_preset
-from elden.training.run import STATE_VERSION, NotFiniteError, TrainingRun, _init, _program
+from elden.training.run import NotFiniteError, TrainingRun, _init, _program
 from elden.training.scale import Scale
 from elden.transitions import Steps
 
@@ -138,7 +137,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
 def test_a_training_of_another_version_is_named_as_such(tmp_path: Path) -> None:
     TrainingRun(WORLD, TINY, tmp_path / "run")
     file = tmp_path / "run" / "config.json"
-    file.write_text(file.read_text().replace(f'"version": {STATE_VERSION}', '"version": 1'))
+    file.write_text(file.read_text().replace(f'"version": {VERSIONS["agents"]}', '"version": 1'))
     with pytest.raises(RunFolderError, match="another version of elden"):
         TrainingRun.open(tmp_path / "run")
 
@@ -255,38 +254,9 @@ def test_what_is_not_finite_is_told_and_never_kept(tmp_path: Path) -> None:
     with pytest.raises(NotFiniteError, match=r"bonus/mean is .* in the rollout from step 48 on"):
         training.run()
     assert [slot.name for slot in (tmp_path / "run" / "checkpoints").iterdir()] == ["000000002"]
-    kept = training.slots.restore(jax.jit(training.loop.init)(training.keys))
+    kept = training.kept()
     assert kept is not None
     assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(kept.tree))
-
-
-def test_a_full_disk_leaves_earlier_states_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Checkpoints(tmp_path, {"what": "test"})
-    place.save(1, {"a": jnp.ones(3)})
-
-    def full(folder: Path, *_: object) -> None:
-        folder.mkdir()
-        (folder / "half.npy").write_bytes(b"1")
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "write_arrays", full)
-        with pytest.raises(OSError, match="No space left"):
-            place.save(2, {"a": jnp.zeros(3)})
-    assert [slot.name for slot in tmp_path.iterdir()] == ["000000001"]
-    kept = place.restore({"a": jnp.zeros(3)})
-    assert kept is not None
-    assert kept.number == 1
-    np.testing.assert_array_equal(kept.tree["a"], np.ones(3))
-
-
-def test_only_the_newest_states_are_kept(tmp_path: Path) -> None:
-    place = Checkpoints(tmp_path, {}, keep=2)
-    for number in range(5):
-        place.save(number, jnp.int32(number))
-    assert sorted(slot.name for slot in tmp_path.iterdir()) == ["000000003", "000000004"]
-    with pytest.raises(ValueError, match="of another training"):
-        Checkpoints(tmp_path, {"seed": 1}).restore(jnp.int32(0))
 
 
 # The command line.
@@ -336,7 +306,7 @@ def test_a_training_that_is_killed_goes_on_as_if_it_had_not_been(
     assert 3 <= len(lines_of(out)) < 40
     assert main(["resume", str(out)]) == 0
     assert lines_of(out) == lines_of(whole[1])
-    kept = Checkpoints(out / "checkpoints", {}).restore(whole[0])
+    kept = Checkpoints(out / "checkpoints", "agents", {}).restore(lambda: whole[0])
     assert kept is not None
     assert kept.number == 40
     assert_equal(kept.tree, whole[0])

@@ -13,8 +13,8 @@ from PIL import Image
 import elden
 from elden.agents import PpoConfig
 from elden.cli import main
-from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.storage.folder import RunFolderError
+from elden.storage.resumable import Deadline, OutOfTimeError
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.evaluation import EvaluationConfig, evaluate
 from elden.training.run import TrainingRun

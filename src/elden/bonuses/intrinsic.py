@@ -19,23 +19,11 @@ from elden.bonuses.reading import MajorityReader, models_of, reader_of
 from elden.bonuses.registry import BonusConfig, depends_on_episode, make_bonus
 from elden.factors import Continuous, Discrete, Factors, Kind, SampleLike
 from elden.hosts.world import factors_of, factors_of_vector
-from elden.storage.arrays import (
-    DamagedDataError,
-    factors_from_json,
-    factors_to_json,
-    kind_from_json,
-    kind_to_json,
-    read_arrays,
-    write_arrays,
-)
+from elden.storage.arrays import DamagedDataError, read_arrays, write_arrays
+from elden.storage.cards import factors_from_json, factors_to_json, kind_from_json, kind_to_json
 from elden.storage.checkpoints import from_arrays, to_arrays
 from elden.storage.plain import from_plain, plain
 from elden.transitions import Steps
-
-VERSION = 2
-"""Of what `save` writes."""
-
-_WHAT = "elden.IntrinsicReward"
 
 if TYPE_CHECKING:
     AnySpace: TypeAlias = gymnasium.Space[Any]
@@ -200,14 +188,16 @@ class IntrinsicReward:
         return reader, found[1]
 
     def save(self, folder: Path | str) -> None:
-        """Write everything into a folder: arrays and a JSON card with checksums. An earlier one there is replaced.
+        """Write everything into a folder: arrays and a JSON card with checksums.
+
+        An earlier one there is replaced at once, when everything is on disk: a process that is killed meanwhile leaves
+        it whole.
 
         Raises:
             ValueError: The folder holds something else.
+            OSError: It cannot be written; the earlier one is whole.
         """
         card = {
-            "what": _WHAT,
-            "version": VERSION,
             "bonus": self.name,
             "config": plain(self.config),
             "factors": factors_to_json(self.factors),
@@ -217,7 +207,7 @@ class IntrinsicReward:
             "seed": self.seed,
             "updates": self.updates,
         }
-        write_arrays(Path(folder), to_arrays(self.state), card)
+        write_arrays(Path(folder), "bonus", to_arrays(self.state), card)
 
     @classmethod
     def load(cls, folder: Path | str) -> "IntrinsicReward":
@@ -226,9 +216,7 @@ class IntrinsicReward:
         Raises:
             DamagedDataError: It is not whole, or of another version.
         """
-        arrays, card = read_arrays(Path(folder))
-        if card.get("what") != _WHAT or card.get("version") != VERSION:
-            raise DamagedDataError(f"{folder} does not hold an {_WHAT} of version {VERSION}")
+        arrays, card = read_arrays(Path(folder), "bonus")
         known: Mapping[str, Any] = card
         try:
             made = cls(

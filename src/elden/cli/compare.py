@@ -18,9 +18,10 @@ from elden.cli.errors import BROKEN, STOPPED, UsageError, check_range
 from elden.cli.running import stopping
 from elden.cli.train import Train
 from elden.cli.worlds import shown_as
-from elden.dynamics.runs import Deadline
 from elden.names import nearest_names
+from elden.storage.files import refuse_links
 from elden.storage.folder import check_same
+from elden.storage.resumable import Deadline
 from elden.studies.exploration import (
     COMPARED,
     Contender,
@@ -153,6 +154,7 @@ class Compare:
         """Refuse, before anything is trained, options that `elden train` refuses and folders of other training runs."""
         from elden.cli.arguments import parse
 
+        refuse_links(out / "logs")
         for entry in self.entries:
             for contender in self.contenders:
                 try:
@@ -209,7 +211,7 @@ def _last(file: Path) -> str:
             values = json.loads(line)
         except ValueError:
             continue  # not written to its end
-        success = [value for value in values["episode/success_solvable"] if value is not None]
+        success = [value for value in values.get("episode/success_solvable", ()) if value is not None]
         mean = f", success {sum(success) / len(success):.2f}" if success else ""
         return f"step {values['step']:,}{mean}"
     return "compiling"

@@ -12,12 +12,11 @@ import tyro
 from elden.cli.console import make_console
 from elden.cli.errors import UsageError, check_range
 from elden.cli.options import PresetOptions, as_options, options_of
-from elden.cli.running import refusal, stopping, study_progress
+from elden.cli.running import WRITABLE, refusal, stopping, study_progress
 from elden.cli.worlds import shown_as, world_choice
-from elden.dynamics.runs import Deadline
 from elden.graphs.registry import detector_named
-from elden.storage.arrays import DamagedDataError
-from elden.storage.folder import RunFolderError
+from elden.storage.files import StorageError
+from elden.storage.resumable import Deadline
 from elden.studies.config import DetectConfig
 from elden.studies.dataset import CollectConfig, Dataset, load_dataset
 from elden.studies.detection import detect
@@ -132,13 +131,18 @@ class Detect(StudyOptions):
 
 
 @contextmanager
-def refusals(folder: Path) -> Iterator[None]:
-    """Answer mistakes of the user with one line; any other error is one of the program, and shows where it is."""
-    if folder.exists() and not os.access(folder, os.W_OK):
-        raise UsageError(f"--out {folder} cannot be written to")
+def refusals(folder: Path, option: str = "--out ") -> Iterator[None]:
+    """Answer mistakes of the user with one line; any other error is one of the program, and shows where it is.
+
+    Args:
+        folder: What is written to.
+        option: What it was given with; nothing where it is an argument of its own.
+    """
     try:
+        if folder.exists() and not os.access(folder, os.W_OK):
+            raise UsageError(f"{option}{folder} cannot be written to; {WRITABLE}")
         yield
     except OSError as error:
         raise refusal(error) from None
-    except (StudyError, RunFolderError, DamagedDataError) as error:
+    except (StudyError, StorageError) as error:
         raise UsageError(as_options(str(error), _OPTIONS)) from None

@@ -26,7 +26,7 @@ from elden.cli.steps import record
 from elden.graphs.intervention import Intervention
 from elden.hosts.worker import EnvironmentFailedError
 from elden.provenance import provenance
-from elden.storage.folder import write_csv, write_json
+from elden.storage.files import write_csv, write_json
 from elden.training.edges import Between, Edge
 from elden.training.evaluation import Evaluation, EvaluationConfig, Example, Models, Outcomes, evaluate
 from elden.training.run import TrainingRun, card_of_world
@@ -90,7 +90,7 @@ class Evaluate:
             raise UsageError(
                 "elden evaluate needs the folder of a run, such as runs/train/thawing-influence-count-plus"
             )
-        with refusals(self.folder):
+        with refusals(self.folder, ""):
             training = TrainingRun.open(self.folder)
         config = EvaluationConfig(self.episodes, self.greedy, self.seed, self.automatic_threshold, self.graph_episodes)
         if self.physics:
@@ -110,7 +110,8 @@ class Evaluate:
 def report(console: Console, training: TrainingRun, config: EvaluationConfig, command_line: str) -> Evaluation:
     """Evaluate, write everything into the run folder, print the tables, and name the files."""
     folder = training.folder
-    with refusals(folder.path):
+    with refusals(folder.path, ""):
+        training.metrics()  # before anything takes time
         with study_progress(console) as tell:
             found = evaluate(training, config, tell)
         card = {
@@ -175,7 +176,7 @@ def _write_curves(file: Path, training: TrainingRun) -> bool:
     from elden.viewing.curves import Curve, learning_curves
     from elden.viewing.style import save
 
-    lines = list(training.folder.metrics())
+    lines = training.metrics()
     if not lines:
         return False
 

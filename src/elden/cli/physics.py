@@ -19,7 +19,7 @@ from elden.cli.evaluate import rate_table
 from elden.cli.running import study_progress
 from elden.hosts.world import HostWorld
 from elden.provenance import provenance
-from elden.storage.folder import write_json
+from elden.storage.files import write_json
 from elden.training.evaluation import EvaluationConfig
 from elden.training.run import TrainingRun, card_of_world
 from elden.training.transfer import EpisodeOutcome, Policy, evaluate_elsewhere, outcomes_of, play_episode, policies_of
@@ -108,7 +108,7 @@ def report(console: Console, training: TrainingRun, config: EvaluationConfig, ag
     """Try the agents of a training run with physics; results and a video go into the run folder."""
     folder = training.folder
     video = folder.media / VIDEO
-    with refusals(folder.path), closing(kitchen_with_physics(training.world, "rgb_array")) as env:
+    with refusals(folder.path, ""), closing(kitchen_with_physics(training.world, "rgb_array")) as env:
         policies, steps = policies_of(training, agents, config.greedy)
         with study_progress(console) as tell:
             found = evaluate_elsewhere(policies, env, config, tell)

@@ -11,8 +11,8 @@ from elden.cli.detect import StudyOptions, refusals
 from elden.cli.errors import UsageError
 from elden.cli.running import stopping, study_progress
 from elden.cli.worlds import shown_as
-from elden.dynamics.runs import Deadline
 from elden.names import nearest_names
+from elden.storage.resumable import Deadline
 from elden.studies.paper import PAPER_WORLDS
 from elden.studies.reproduce import TABLES, reproduce
 from elden.studies.tables import EDGES, detection_table, skipped_lines

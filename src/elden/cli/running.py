@@ -1,5 +1,6 @@
 """What all commands that take a while have in common: progress, being stopped, and files that cannot be used."""
 
+import errno
 import os
 import signal
 import threading
@@ -11,7 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from elden.cli.errors import INTERRUPTED, STOPPED, UsageError
-from elden.dynamics.runs import OutOfTimeError
+from elden.storage.resumable import OutOfTimeError
+
+WRITABLE = "make it writable (chmod -R u+w), or work with a copy of it elsewhere"
+"""What helps where a folder cannot be written to, whichever command is at hand."""
 
 _LINE_EVERY_S = 30.0
 
@@ -19,6 +23,10 @@ _LINE_EVERY_S = 30.0
 def refusal(error: OSError) -> UsageError:
     """The line that answers a file or folder that cannot be read or written; it names the one that could not."""
     reason = error.strerror or str(error)
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        reason = f"{reason}; {WRITABLE}"
+    if error.errno == errno.ENOSPC and not reason.startswith("the disk is full"):
+        reason = "the disk is full"
     return UsageError(reason if error.filename is None else f"{os.fsdecode(error.filename)}: {reason}")
 
 

@@ -2,11 +2,11 @@
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
@@ -24,13 +24,13 @@ from elden.cli.errors import BROKEN, UsageError, check_range
 from elden.cli.options import PresetOptions, as_options, options_of, value_of
 from elden.cli.running import stopping
 from elden.cli.worlds import shown_as, world_or_host_choice
-from elden.dynamics.runs import Deadline
 from elden.graphs.base import Scheduled
 from elden.graphs.registry import detector_named
 from elden.hosts.worker import EnvironmentFailedError
 from elden.hosts.world import HostConfig, HostWorld
 from elden.names import HOST
 from elden.storage.folder import RunFolderError
+from elden.storage.resumable import Deadline
 from elden.storage.wandb_run import WandbRun, kept_project, require_wandb
 from elden.training.config import TrainingConfig
 from elden.training.host import on_host
@@ -203,16 +203,20 @@ class Resume(TrainOptions):
     """The run folder."""
     steps: Annotated[int | None, shown_as("INT", "those that it has")] = None
     """Steps of each seed in all, more than the training has so far."""
+    start_over: bool = False
+    """Begin again at step 0: what the training has kept and logged is removed."""
 
     def run(self, command_line: str) -> None:
         """Train to the end."""
         if self.folder == Path():
             raise UsageError("elden resume needs the folder of a run, such as runs/train/carwash-influence-count-plus")
-        with refusals(self.folder):
+        with refusals(self.folder, ""):
             if self.steps is not None:
                 TrainingRun.extend(self.folder, self.steps)
             self.check_wandb(self.folder)
             training = TrainingRun.open(self.folder, **self.options(command_line))
+            if self.start_over:
+                training.start_over()
         self.train(training, self.folder)
 
 
@@ -234,18 +238,21 @@ def train(training: TrainingRun, folder: Path) -> None:
                 " be those of a training run that was never stopped"
             )
         try:
-            with refusals(folder), stopping(console, f"elden resume {folder}"), _view(console, training):
+            with refusals(folder, ""), stopping(console, f"elden resume {folder}"), _view(console, training):
                 training.run()
         except (NotFiniteError, EnvironmentFailedError) as error:
             console.print(f"stopped: {error}")
             raise SystemExit(BROKEN) from None
-    console.print(_results(training))
+    with refusals(folder, ""):
+        summary = training.summary()
+    console.print(_results(summary))
+    for warning in summary.get("warnings", ()):
+        console.print(f"warning: {warning}", markup=False)
     console.print(f"\n{folder}")
 
 
-def _results(training: TrainingRun) -> Table:
+def _results(summary: Mapping[str, Any]) -> Table:
     """How each agent did at the end."""
-    summary = training.folder.read_summary()
     table = Table(title="last tenth of the training", box=SIMPLE_HEAD)
     for name in ("seed", "success", "of solvable initial states", "stages reached", "first success at step"):
         table.add_column(name, justify="right")

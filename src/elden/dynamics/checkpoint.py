@@ -6,14 +6,14 @@ the caller adds.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Shaped
 
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.layout import Layout
@@ -21,18 +21,12 @@ from elden.dynamics.network import Network, init_network
 from elden.dynamics.training import Model, Trainer
 from elden.dynamics.variants import Variant
 from elden.factors import Entity, Factors, Kind, Variable
-from elden.storage.arrays import (
-    DamagedDataError,
-    factors_from_json,
-    factors_to_json,
-    plain_json,
-    read_arrays,
-    write_arrays,
-)
+from elden.storage.arrays import DamagedDataError, plain_json, read_arrays, write_arrays
+from elden.storage.cards import factors_from_json, factors_to_json
+from elden.storage.checkpoints import from_arrays, named_leaves, to_arrays
+from elden.storage.plain import from_plain
 
 _EXTRA = "extra."
-_NET = "net."
-_Config = TypeVar("_Config", NetworkConfig, TrainConfig)
 
 
 @dataclass(frozen=True)
@@ -95,10 +89,11 @@ def save_model(folder: Path, trainer: Trainer, model: Model, card: Mapping[str, 
     Raises:
         ValueError: The model is not one of this trainer's, or the folder or the card cannot be used.
     """
-    arrays = _named("", model)
-    lead = _leading(trainer.layout, {name: array.shape for name, array in arrays.items()})
-    if lead is None:
-        raise ValueError(f"a model of another layout given: it has {_shapes(arrays)}")
+    arrays = to_arrays(model)
+    try:
+        _model(trainer.layout, arrays)
+    except DamagedDataError as error:
+        raise ValueError(f"a model of another layout given: {error}") from None
     variant = VariantCard.of(trainer.variant)
     about: dict[str, object] = {
         "factors": factors_to_json(trainer.layout.factors),
@@ -109,7 +104,7 @@ def save_model(folder: Path, trainer: Trainer, model: Model, card: Mapping[str, 
         "members": trainer.members,
         "card": dict(card or {}),
     }
-    write_arrays(folder, arrays, about)
+    write_arrays(folder, "models", arrays, about)
 
 
 def load_model(folder: Path) -> SavedModel:
@@ -118,76 +113,49 @@ def load_model(folder: Path) -> SavedModel:
     Raises:
         DamagedDataError: The folder holds no model, or one that is not as it was written.
     """
-    arrays, about = read_arrays(folder)
+    arrays, about = read_arrays(folder, "models")
     try:
         layout = Layout(
             factors_from_json(about["factors"]),
             factors_from_json(about["action"]).variables[0].kind,
-            _config(NetworkConfig, about["network"]),
+            from_plain(NetworkConfig, about["network"]),
         )
-        config = _config(TrainConfig, about["train"])
+        config = from_plain(TrainConfig, about["train"])
         variant, members, card = about["variant"], about["members"], about["card"]
     except KeyError as error:
         raise DamagedDataError(f"{folder} holds no model: its card does not give {error}") from None
+    except (TypeError, ValueError) as error:
+        raise DamagedDataError(f"{folder} holds a model that cannot be rebuilt: {error}") from None
     if not (isinstance(variant, dict) and isinstance(members, int) and isinstance(card, dict)):
         raise DamagedDataError(f"{folder} holds no model: its card names variant {variant!r}, members {members!r}")
     if variant.keys() != {"name", "options"}:
         raise DamagedDataError(f"{folder} names its variant as {variant!r}; a name and options are needed")
-    return SavedModel(layout, config, VariantCard(**variant), members, _model(folder, layout, arrays), card)
+    try:
+        model = _model(layout, arrays)
+    except DamagedDataError as error:
+        raise DamagedDataError(f"{folder} holds no model of its layout: {error}") from None
+    return SavedModel(layout, config, VariantCard(**variant), members, model, card)
 
 
-def _model(folder: Path, layout: Layout, arrays: Mapping[str, Shaped[np.ndarray, "..."]]) -> Model:
-    """The model whose leaves these are."""
-    if _leading(layout, {name: array.shape for name, array in arrays.items()}) is None:
-        raise DamagedDataError(f"{folder} holds arrays that are no model of its layout: {_shapes(arrays)}")
-    if strange := [name for name, array in arrays.items() if array.dtype != np.float32]:
-        raise DamagedDataError(f"{folder} holds parameters that are not float32: {', '.join(strange)}")
-    structure = jax.tree.structure(_blank(layout))
-    leaves = [jnp.asarray(arrays[name]) for name in _named(_NET, _blank(layout))]
-    net: Network = jax.tree.unflatten(structure, leaves)
-    extra = {name.removeprefix(_EXTRA): jnp.asarray(arrays[name]) for name in arrays if name.startswith(_EXTRA)}
-    return Model(net, extra)
+def _model(layout: Layout, arrays: Mapping[str, Shaped[np.ndarray, "..."]]) -> Model:
+    """The model whose leaves these are, with whatever axes come before those of one network.
 
-
-def _blank(layout: Layout) -> Network:
-    """A network of this layout, whose values do not matter."""
-    return init_network(jax.random.key(0), layout)
-
-
-def _named(prefix: str, tree: Model | Network) -> dict[str, Float[np.ndarray, "..."]]:
-    """Leaves by their places."""
-    leaves = jax.tree.leaves_with_path(tree)
-    return {prefix + jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf) for path, leaf in leaves}
-
-
-def _leading(layout: Layout, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:
-    """The axes before those of one network of this layout; None where these are no parameters of it."""
-    own = {name: array.shape for name, array in _named(_NET, _blank(layout)).items()}
-    given = {name: shape for name, shape in shapes.items() if not name.startswith(_EXTRA)}
-    if given.keys() != own.keys():
-        return None
-    leads = {given[name][: len(given[name]) - len(own[name])] for name in own}
-    lead = leads.pop()
-    same = not leads and all(given[name] == (*lead, *own[name]) for name in own)
-    return lead if same else None
-
-
-def _shapes(arrays: Mapping[str, Shaped[np.ndarray, "..."]]) -> str:
-    return ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())
+    Raises:
+        DamagedDataError: They are no parameters of such a model.
+    """
+    net = jax.eval_shape(partial(init_network, layout=layout), jax.random.key(0))
+    extra = {
+        name.removeprefix(_EXTRA): jnp.zeros(array.shape, jnp.float32)
+        for name, array in arrays.items()
+        if name.startswith(_EXTRA)
+    }
+    name, first = named_leaves(Model(net, {}))[0]
+    shape = arrays[name].shape if name in arrays else ()
+    lead = shape[: max(0, len(shape) - len(first.shape))]
+    like: Network = jax.tree.map(lambda leaf: np.empty((*lead, *leaf.shape), leaf.dtype), net)
+    return from_arrays(arrays, Model(like, extra))
 
 
 def _holder(action: Kind) -> Factors:
     """Factors that hold the kind of action, which is stored as they are."""
     return Factors((Entity("actions", (Variable("kind", action),)),))
-
-
-def _config(cls: type[_Config], data: object) -> _Config:
-    """A config from the values of its fields."""
-    names = {field.name for field in fields(cls)}
-    if not isinstance(data, dict) or data.keys() != names:
-        raise DamagedDataError(f"{cls.__name__} has fields {', '.join(sorted(names))}; the card gives {data!r}")
-    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-    try:
-        return cls(**values)
-    except (TypeError, ValueError) as error:
-        raise DamagedDataError(f"the {cls.__name__} cannot be rebuilt: {error}") from None

@@ -3,13 +3,12 @@
 A group of runs is trained in stages. Runs that differ only in λ are the same until λ starts to rise, so up to there one
 run stands for all of them; then those with and those without λ part, and only those with λ pay for derivatives. Every
 run is cut where λ starts to rise, so that it makes the same updates whatever is trained beside it. The last two states
-of each stage are kept under their numbers of updates; where the newer one is damaged the older one is used.
+of each stage are kept under their numbers of updates.
 """
 
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -22,8 +21,8 @@ from jaxtyping import Array, Int, Key
 from elden.ahead import compile_ahead
 from elden.dynamics.spread import Spread
 from elden.dynamics.training import Metrics, Model, Settings, Trainer, TrainState
-from elden.storage.arrays import DamagedDataError
 from elden.storage.checkpoints import Checkpoints
+from elden.storage.resumable import Clock, Deadline, Reached, Resumable
 from elden.transitions import Transitions
 
 Progress: TypeAlias = Callable[[int, int, dict[str, list[float]]], None]
@@ -35,8 +34,7 @@ Restored: TypeAlias = Callable[[str, int], None]
 Log: TypeAlias = Callable[[str, int, dict[str, list[float]]], None]
 """Called with the stage, the update and the metrics of each of its runs."""
 
-SAVE_EVERY_S = 300.0
-"""Time after which a state is kept even if nothing asks for it."""
+_STAGES = ("begin", "free", "penalised")
 
 _Tree = TypeVar("_Tree")
 
@@ -77,27 +75,6 @@ class StoredModel:
     model: Model
     skipped: int
     speed: Speed
-
-
-class OutOfTimeError(RuntimeError):
-    """The time limit is over; what has been done is kept."""
-
-
-@dataclass(frozen=True)
-class Deadline:
-    """A moment after which training stops, at the next return to the host. Every sitting makes some progress."""
-
-    at_s: float | None = None
-
-    @classmethod
-    def after(cls, seconds: float | int | None) -> "Deadline":
-        """So many seconds from now; None is never."""
-        return cls(None if seconds is None else time.monotonic() + seconds)
-
-    @property
-    def over(self) -> bool:
-        """Whether it has passed."""
-        return self.at_s is not None and time.monotonic() >= self.at_s
 
 
 @dataclass(frozen=True)
@@ -154,7 +131,7 @@ class ModelTraining:
     segment: int = 1000
     folder: Path | None = None
     identity: Mapping[str, object] = field(default_factory=dict)
-    deadline: Deadline = Deadline()
+    deadline: Deadline = Deadline()  # noqa: RUF009 (frozen)
     progress: Progress | None = None
     log: Log | None = None
     restored: Restored | None = None
@@ -190,77 +167,86 @@ class ModelTraining:
             OutOfTimeError: The deadline has passed; the state is kept.
             ValueError: The folder holds states of another training run.
         """
-        state, clocks = self._train()
-        return Trained(state.model, (_sum(clocks),) * len(self.runs), np.asarray(state.skipped))
+        state, speed = self._train()
+        return Trained(state.model, (speed,) * len(self.runs), np.asarray(state.skipped))
 
     def forget(self) -> None:
         """Remove the states that were kept: the models are safe."""
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        for stage in _STAGES:
+            if (states := self._states(stage)) is not None:
+                states.clear()
+        if self.folder is not None and self.folder.is_dir() and not any(self.folder.iterdir()):
+            self.folder.rmdir()
 
     def _untrained(self, keys: Key[Array, " run"]) -> TrainState:
         init = partial(self.trainer.init, data_size=self.data.action.shape[0])
         state: TrainState = jax.vmap(init)(jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys))
         return state
 
-    def _train(self) -> tuple[TrainState, list["_Clock"]]:
-        clocks: list[_Clock] = []
+    def _train(self) -> tuple[TrainState, Speed]:
         start, bases = self._start, self._bases
-        begun = self._stage("begin", [Run(seed, 0.0, mixup) for seed, mixup in bases], None, (0, start), False, clocks)
+        alike = [Run(seed, 0.0, mixup) for seed, mixup in bases]
+        begun, speed = self._stage("begin", alike, None, (0, start), Speed(0.0, 0.0, 0))
         forked = _take(begun, [bases.index((run.seed, run.mixup)) for run in self.runs])
         parts: list[TrainState] = []
         order: list[int] = []
-        for name, derivatives in (("free", False), ("penalised", True)):
-            chosen = [i for i, run in enumerate(self.runs) if (run.penalty > 0) == derivatives]
+        for name in _STAGES[1:]:
+            chosen = [i for i, run in enumerate(self.runs) if (run.penalty > 0) == (name == "penalised")]
             if chosen:
                 part, runs = _take(forked, chosen), [self.runs[i] for i in chosen]
-                parts.append(self._stage(name, runs, part, (start, self.num_updates), derivatives, clocks))
+                part, speed = self._stage(name, runs, part, (start, self.num_updates), speed)
+                parts.append(part)
                 order += chosen
         joined: TrainState = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-        return _take(joined, np.argsort(order).tolist()), clocks
+        return _take(joined, np.argsort(order).tolist()), speed
 
     def _stage(
-        self,
-        name: str,
-        runs: Sequence[Run],
-        state: TrainState | None,
-        span: tuple[int, int],
-        derivatives: bool,
-        clocks: list["_Clock"],
-    ) -> TrainState:
-        """Train these runs over a span of updates, and add the stage's clock to the list."""
+        self, name: str, runs: Sequence[Run], state: TrainState | None, span: tuple[int, int], before: Speed
+    ) -> tuple[TrainState, Speed]:
+        """Train these runs over a span of updates; and the time of this stage and those before."""
         keys = jax.vmap(jax.random.key)(jnp.array([run.seed for run in runs], jnp.uint32))
-        if state is None:
-            state = jax.jit(self._untrained)(keys)
-        saved = time.monotonic()
-        state, clock = self._restore(name, state, span)
-        clocks.append(clock)
-        restored = clock.update
-        if self.restored is not None:
-            self.restored(name, max(restored, span[0]))
+        states, begun = self._states(name), self._begin(name, state, keys, span)
         settings = [self.trainer.settings(run.penalty, run.mixup) for run in runs]
         stacked: Settings = jax.tree.map(lambda *leaves: jnp.stack(leaves), *settings)
         spread = Spread.here(len(runs))
-        programs = _programs(self.trainer, derivatives, any(run.mixup > 0 for run in runs), spread)
-        state, stacked, keys = spread.deal((state, stacked, keys))
+        programs = _programs(self.trainer, name == "penalised", any(run.mixup > 0 for run in runs), spread)
+        dealt, stacked, keys = spread.deal((begun.state, stacked, keys))
         data = spread.copy(self.data)
-        begin = clock.update = clock.update or span[0]
-        try:
-            while clock.update < span[1]:
-                if clock.update > begin:  # at least one segment in a sitting, however long compiling takes
-                    self._check_time(name, clock)
-                if time.monotonic() - saved > SAVE_EVERY_S:
-                    self._save(name, spread.collect(state), clock)
-                    saved = time.monotonic()
-                first = clock.update
-                size = min(self._next_cut(first), span[1]) - first
-                state, said = programs.run(size, (state, stacked, data, keys, spread.copy(jnp.int32(first))), clock)
-                clock.update, clock.updates = first + size, clock.updates + size * len(runs)
-                self._tell(name, clocks, said)
-        finally:  # also when it is stopped
-            if clock.update > max(restored, span[0]):
-                self._save(name, spread.collect(state), clock)
-        return spread.collect(state)
+
+        def speed(at: Reached[TrainState]) -> Speed:
+            return _sum([before, Speed(at.clock.compile_s, at.clock.train_s, (at.number - span[0]) * len(runs))])
+
+        def advance(at: Reached[TrainState]) -> tuple[Reached[TrainState], Callable[[], None]]:
+            size = min(self._next_cut(at.number), span[1]) - at.number
+            arguments = (at.state, stacked, data, keys, spread.copy(jnp.int32(at.number)))
+            state, metrics, took = programs.run(size, arguments)
+            after = Reached(at.number + size, state, at.clock.plus(took.compile_s, took.train_s))
+            return after, lambda: self._tell(name, after.number, speed(after).updates, metrics)
+
+        def save(at: Reached[TrainState]) -> None:
+            if states is not None:
+                states.save(at.number, spread.collect(at.state), {"clock": asdict(at.clock)})
+
+        work = Resumable(span[1], f"updates of stage {name!r}", advance, save, self.deadline)
+        end = work.run(Reached(begun.number, dealt, begun.clock))
+        return spread.collect(end.state), speed(end)
+
+    def _begin(
+        self, name: str, state: TrainState | None, keys: Key[Array, " run"], span: tuple[int, int]
+    ) -> Reached[TrainState]:
+        """The newest state of a stage that was kept; where there is none the given one, or an untrained one."""
+
+        def first() -> TrainState:
+            return jax.jit(self._untrained)(keys) if state is None else state
+
+        states = self._states(name)
+        kept = None if states is None else states.restore(first)
+        begun = Reached(span[0], first()) if kept is None else Reached.of(kept)
+        if not span[0] <= begun.number <= span[1]:
+            raise ValueError(f"{self.folder} has a state of update {begun.number}, which does not lie in {span}")
+        if self.restored is not None:
+            self.restored(name, begun.number)
+        return begun
 
     def _next_cut(self, update: int) -> int:
         """Where the segment ends that begins at this update."""
@@ -268,62 +254,23 @@ class ModelTraining:
         end = (update // self.segment + 1) * self.segment
         return min(end, start) if update < start else end
 
-    def _check_time(self, name: str, clock: "_Clock") -> None:
-        if self.deadline.over:
-            raise OutOfTimeError(
-                f"the time limit is over, in stage {name!r} at update {clock.update} of {self.num_updates}"
-            )
-
-    def _tell(self, name: str, clocks: Sequence["_Clock"], said: dict[str, list[float]]) -> None:
+    def _tell(self, name: str, update: int, updates: int, metrics: dict[str, list[float]]) -> None:
         if self.log is not None:
-            self.log(name, clocks[-1].update, said)
+            self.log(name, update, metrics)
         if self.progress is not None:
-            self.progress(sum(clock.updates for clock in clocks), self.total, said)
+            self.progress(updates, self.total, metrics)
 
-    def _slots(self, name: str) -> Checkpoints | None:
-        return None if self.folder is None else Checkpoints(self.folder / name, {**self.identity, "stage": name})
-
-    def _save(self, name: str, state: TrainState, clock: "_Clock") -> None:
-        """Keep a state and the one before it, and drop older ones."""
-        if (slots := self._slots(name)) is not None:
-            slots.save(clock.update, state, {"clock": clock.asdict()})
-
-    def _restore(self, name: str, state: TrainState, span: tuple[int, int]) -> tuple[TrainState, "_Clock"]:
-        """The newest state that was kept, with its clock; the given one where there is none."""
-        slots = self._slots(name)
-        kept = None if slots is None else slots.restore(state)
-        if kept is None:
-            return state, _Clock()
-        if not span[0] <= kept.number <= span[1]:
-            raise ValueError(f"{self.folder} has a state of update {kept.number}, which does not lie in {span}")
-        return kept.tree, _Clock.load(kept.card.get("clock"))
+    def _states(self, name: str) -> Checkpoints | None:
+        if self.folder is None:
+            return None
+        return Checkpoints(self.folder / name, "models", {**self.identity, "stage": name})
 
 
-@dataclass
-class _Clock:
-    """Where a stage is, and the time that it took so far."""
-
-    update: int = 0
-    updates: int = 0
-    compile_s: float = 0.0
-    train_s: float = 0.0
-
-    def asdict(self) -> dict[str, object]:
-        return {name: getattr(self, name) for name in ("update", "updates", "compile_s", "train_s")}
-
-    @classmethod
-    def load(cls, values: object) -> "_Clock":
-        if not isinstance(values, Mapping):
-            raise DamagedDataError(f"a state of training has no clock but {values!r}")
-        numbers = (int(values["update"]), int(values["updates"]))
-        return cls(*numbers, float(values["compile_s"]), float(values["train_s"]))
-
-
-def _sum(clocks: "Sequence[_Clock] | Sequence[Speed]") -> Speed:
+def _sum(speeds: Sequence[Speed]) -> Speed:
     return Speed(
-        compile_s=sum(clock.compile_s for clock in clocks),
-        train_s=sum(clock.train_s for clock in clocks),
-        updates=sum(clock.updates for clock in clocks),
+        compile_s=sum(speed.compile_s for speed in speeds),
+        train_s=sum(speed.train_s for speed in speeds),
+        updates=sum(speed.updates for speed in speeds),
     )
 
 
@@ -337,17 +284,15 @@ class _Programs:
         self.trainer, self.derivatives, self.mixup, self.spread = trainer, derivatives, mixup, spread
         self.compiled: dict[tuple[int, int], Callable[..., tuple[TrainState, Metrics]]] = {}
 
-    def run(self, size: int, arguments: _Arguments, clock: _Clock) -> tuple[TrainState, dict[str, list[float]]]:
+    def run(self, size: int, arguments: _Arguments) -> tuple[TrainState, dict[str, list[float]], Clock]:
         """One segment of all runs, timed with compilation apart."""
-        place = (size, arguments[2].action.shape[0])
+        place, compile_s = (size, arguments[2].action.shape[0]), 0.0
         if place not in self.compiled:
             self.compiled[place], compile_s = self._compile(size, arguments)
-            clock.compile_s += compile_s
         began = time.perf_counter()
         state, metrics = self.compiled[place](*arguments)
-        said = {name: np.asarray(value)[: self.spread.runs].tolist() for name, value in metrics.items()}
-        clock.train_s += time.perf_counter() - began
-        return state, said
+        numbers = {name: np.asarray(value)[: self.spread.runs].tolist() for name, value in metrics.items()}
+        return state, numbers, Clock(compile_s, time.perf_counter() - began)
 
     def _compile(self, size: int, arguments: _Arguments) -> tuple[Callable[..., tuple[TrainState, Metrics]], float]:
         def train(

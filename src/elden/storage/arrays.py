@@ -1,105 +1,130 @@
-"""A folder of arrays and the card that vouches for them. No pickle.
+"""A folder of arrays and the card that vouches for them: the one format of everything that is kept. No pickle.
 
-    folder/NAME.npy ...   one file for each array
-    folder/card.json      {"version", "arrays": {NAME: {"dtype", "shape", "sha256"}}, "card", "sha256"}
+    folder/NAME.DIGEST.npy ...  one file for each array; DIGEST begins its checksum
+    folder/card.json            {"kind", "version", "arrays": {NAME: {"dtype", "shape", "sha256"}}, "card", "sha256"}
 
-Every file is written under another name and then moved into place, the card last of all: a folder without a card is
-one whose writing was interrupted. The card's own sha256 is that of the rest of it, as JSON with sorted keys and
+Every file is written under another name, synced, and then moved into place, the card last of all; what an earlier card
+vouched for is removed only after that. So a folder holds the old arrays or the new ones, whether the process is killed,
+the disk is full or the power fails. The card's own sha256 is that of the rest of it, as JSON with sorted keys and
 without spaces. Checksums find damage; they are no protection against somebody who means harm, but nothing that a
-file says is ever executed, and no name in it can lead out of its folder.
+file says is ever executed, no name in it can lead out of its folder, and links are not followed.
+
+Syncing costs little: on an SSD a training's state of 117 arrays and 60 MB takes 0.20 s to write, and 0.15 s without,
+once every five minutes.
 """
 
 import hashlib
 import json
-import math
-import operator
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Shaped
 
-from elden.factors import Continuous, Discrete, Entity, Factors, Kind, Variable
+from elden.storage.files import PART, StorageError, fresh, json_digest, read_json, sync_folder, write_text
+
+Kind: TypeAlias = Literal["agents", "models", "bonus", "transitions"]
+"""What arrays are: agents in training; dynamics models, trained or in training; an intrinsic reward; transitions."""
+
+VERSIONS: Mapping[Kind, int] = {"agents": 10, "models": 3, "bonus": 3, "transitions": 1}
+"""Raised when arrays of a kind mean something else than before, or the same settings and seed no longer give them."""
 
 CARD = "card.json"
-VERSION = 1
-_PART = ".part"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_OURS = re.compile(rf"({_NAME.pattern})\.(npy{PART}|[0-9a-f]{{8}}\.npy)|{CARD}({PART})?")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _KINDS = "biufc"
 
 
-class DamagedDataError(ValueError):
+class DamagedDataError(StorageError):
     """A folder of arrays is not as it was written."""
 
 
-def write_arrays(folder: Path, arrays: Mapping[str, Shaped[np.ndarray, "..."]], card: Mapping[str, object]) -> None:
+def write_arrays(
+    folder: Path, kind: Kind, arrays: Mapping[str, Shaped[np.ndarray, "..."]], card: Mapping[str, object]
+) -> None:
     """Write arrays and their card; what `read_arrays` gives back is equal bit for bit.
 
     Args:
-        folder: Made where it does not exist. It may hold an earlier, even unfinished, writing of the same names, which
+        folder: Made where it does not exist. It may hold an earlier, even unfinished, writing of the same kind, which
             is replaced; other files in it are refused.
+        kind: What they are.
         arrays: By name: letters, digits, "_", "." and "-". Bools and numbers of the numpy kind only.
         card: Anything that JSON can hold. Tuples come back as lists.
 
     Raises:
         ValueError: A name, an array, the card or the folder is not as above.
+        OSError: They cannot be written; the earlier ones are whole.
     """
     for name, array in arrays.items():
         _check_name(name)
         if array.dtype.kind not in _KINDS:
             raise ValueError(f"array {name!r} is of dtype {array.dtype}; only bools and numbers can be stored")
-    about = plain_json(card)
-    check_free(folder, arrays)
+    content: dict[str, object] = {"kind": kind, "version": VERSIONS[kind], "card": plain_json(card)}
+    check_free(folder, kind)
     folder.mkdir(parents=True, exist_ok=True)
-    # The old card must not vouch for a mixture of old and new arrays.
-    (folder / CARD).unlink(missing_ok=True)
-    entries = {name: _write_array(_file(folder, name), array) for name, array in arrays.items()}
-    content: dict[str, object] = {"version": VERSION, "arrays": entries, "card": about}
-    content["sha256"] = _card_digest(content)
-    part = folder / (CARD + _PART)
-    part.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(part, folder / CARD)
+    try:
+        content["arrays"] = {name: _write_array(folder, name, array) for name, array in arrays.items()}
+        content["sha256"] = json_digest(content)
+        sync_folder(folder)
+        write_text(folder / CARD, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    finally:
+        _tidy(folder)
 
 
-def read_arrays(folder: Path) -> tuple[dict[str, Shaped[np.ndarray, "..."]], dict[str, object]]:
+def read_arrays(folder: Path, kind: Kind) -> tuple[dict[str, Shaped[np.ndarray, "..."]], dict[str, object]]:
     """The arrays and the card that `write_arrays` was given.
 
     Subfolders are not looked at.
 
     Raises:
-        DamagedDataError: A file is missing, unreadable or changed, there is a file that the card does not know, or
-            the version is not known here.
+        DamagedDataError: A file is missing, unreadable or changed, there is a file that was not written here, or
+            kind or version are others.
     """
-    content = _read_content(folder)
-    entries = content["arrays"]
-    if extra := _other_files(folder, entries):
+    content = _read_content(folder, kind)
+    if extra := _other_files(folder):
         raise DamagedDataError(f"{folder} holds files that its {CARD} does not know: {', '.join(extra)}")
-    return {name: _read_array(_file(folder, name), entry) for name, entry in entries.items()}, content["card"]
+    entries = content["arrays"]
+    return {name: _read_array(_file(folder, name, entry), entry) for name, entry in entries.items()}, content["card"]
 
 
-def read_card(folder: Path) -> dict[str, object]:
+def read_card(folder: Path, kind: Kind) -> dict[str, object]:
     """The card that `write_arrays` was given; the arrays are not looked at.
 
     Raises:
-        DamagedDataError: The card is missing, unreadable or changed, or its version is not known here.
+        DamagedDataError: The card is missing, unreadable or changed, or its kind or version are others.
     """
-    card: dict[str, object] = _read_content(folder)["card"]
+    card: dict[str, object] = _read_content(folder, kind)["card"]
     return card
 
 
-def check_free(folder: Path, names: Collection[str]) -> None:
-    """Refuse a folder in which arrays of these names could not be written.
+def remove_arrays(folder: Path) -> None:
+    """Remove what `write_arrays` has written, and the folder if nothing else is in it."""
+    if folder.is_dir() and not folder.is_symlink():
+        (folder / CARD).unlink(missing_ok=True)
+        _tidy(folder)
+        if not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def check_free(folder: Path, kind: Kind) -> None:
+    """Refuse a folder in which arrays of this kind could not be written.
 
     Raises:
         ValueError: It is no folder, or it holds other files.
     """
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is not a folder")
-    if folder.is_dir() and (extra := _other_files(folder, names)):
+    if folder.is_dir() and (extra := _other_files(folder)):
         raise ValueError(f"{folder} holds other files ({', '.join(extra[:3])}); choose a new or an empty folder")
+    if (folder / CARD).exists():
+        try:
+            _read_content(folder, kind)
+        except DamagedDataError as error:
+            raise ValueError(f"{error}; choose a new or an empty folder") from None
 
 
 def plain_json(value: Mapping[str, object]) -> dict[str, object]:
@@ -120,24 +145,36 @@ def _check_name(name: str) -> None:
         raise ValueError(f"array name {name!r}: a name is made of letters, digits, '_', '.' and '-'")
 
 
-def _file(folder: Path, name: str) -> Path:
-    return folder / f"{name}.npy"
+def _file(folder: Path, name: str, entry: Mapping[str, object]) -> Path:
+    return folder / f"{name}.{str(entry.get('sha256'))[:8]}.npy"
 
 
-def _other_files(folder: Path, names: Collection[str]) -> list[str]:
-    """Files that are neither the card nor one of these arrays, nor what an interrupted writing left behind."""
-    known = {CARD, *(f"{name}.npy" for name in names)}
-    files = (entry.name for entry in folder.iterdir() if not entry.is_dir())
-    return sorted(name for name in files if name.removesuffix(_PART) not in known)
+def _other_files(folder: Path) -> list[str]:
+    """Files whose names are not of the kind that is written here."""
+    with os.scandir(folder) as entries:
+        files = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
+    return sorted(name for name in files if not _OURS.fullmatch(name))
 
 
-def _write_array(file: Path, array: Shaped[np.ndarray, "..."]) -> dict[str, object]:
+def _tidy(folder: Path) -> None:
+    """Remove what interrupted or earlier writings have left: files with names of ours that no card vouches for."""
+    entries: Mapping[str, Any] = {}
+    if (folder / CARD).exists():
+        content: Any = read_json(folder / CARD)
+        entries = content["arrays"]
+    known = {CARD, *(_file(folder, name, entry).name for name, entry in entries.items())}
+    for file in list(folder.iterdir()):
+        if _OURS.fullmatch(file.name) and file.name not in known and (file.is_symlink() or not file.is_dir()):
+            file.unlink(missing_ok=True)
+
+
+def _write_array(folder: Path, name: str, array: Shaped[np.ndarray, "..."]) -> dict[str, object]:
     """Write one array, and give its entry in the card."""
-    part = file.with_name(file.name + _PART)
-    with part.open("wb") as stream:
+    part = folder / f"{name}.npy{PART}"
+    with fresh(part) as stream:
         np.save(stream, array, allow_pickle=False)
     entry: dict[str, object] = {"dtype": array.dtype.str, "shape": list(array.shape), "sha256": _file_digest(part)}
-    os.replace(part, file)
+    os.replace(part, _file(folder, name, entry))
     return entry
 
 
@@ -146,27 +183,27 @@ def _file_digest(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _card_digest(content: Mapping[str, object]) -> str:
-    rest = {key: value for key, value in content.items() if key != "sha256"}
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _read_content(folder: Path) -> dict[str, Any]:
+def _read_content(folder: Path, kind: Kind) -> dict[str, Any]:
     """The whole of a card file, once it is known to be as it was written."""
     file = folder / CARD
-    if not file.is_file():
+    if not _is_file(file):
         raise DamagedDataError(f"{folder} has no {CARD}: nothing is stored there, or its writing was interrupted")
     try:
-        content: object = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise DamagedDataError(f"{file} cannot be read: {error}") from None
+        content = read_json(file)
+    except StorageError as error:
+        raise DamagedDataError(str(error)) from None
     if not isinstance(content, dict) or "version" not in content:
         raise DamagedDataError(f"{file} is not a card of stored arrays")
-    if content["version"] != VERSION:
-        raise DamagedDataError(f"{file} is of version {content['version']!r}; version {VERSION} can be read here")
+    if "kind" not in content:
+        raise DamagedDataError(f"{file} was written by an earlier version of elden, which cannot be read here")
+    if content["kind"] != kind:
+        raise DamagedDataError(f"{folder} holds {content['kind']!r}, not {kind!r}")
+    if content["version"] != VERSIONS[kind]:
+        raise DamagedDataError(
+            f"{file} is of version {content['version']!r}; version {VERSIONS[kind]} can be read here"
+        )
     try:
-        whole = content.get("sha256") == _card_digest(content)
+        whole = content.get("sha256") == json_digest(content)
     except ValueError:  # NaN and the like, which are never written
         whole = False
     if not whole:
@@ -181,15 +218,21 @@ def _check_entries(file: Path, content: dict[str, Any]) -> None:
     well_formed = isinstance(entries, dict) and isinstance(card, dict)
     if not well_formed or not all(isinstance(entry, dict) for entry in content["arrays"].values()):
         raise DamagedDataError(f"{file} does not say which arrays there are")
-    for name in content["arrays"]:
+    for name, entry in content["arrays"].items():
+        if not _SHA256.fullmatch(str(entry.get("sha256"))):
+            raise DamagedDataError(f"{file} has no checksum of {name!r}")
         try:
             _check_name(name)
         except ValueError as error:
             raise DamagedDataError(f"{file}: {error}") from None
 
 
+def _is_file(file: Path) -> bool:
+    return file.is_file() and not file.is_symlink()
+
+
 def _read_array(file: Path, entry: Mapping[str, object]) -> Shaped[np.ndarray, "..."]:
-    if not file.is_file():
+    if not _is_file(file):
         raise DamagedDataError(f"{file} is missing")
     if _file_digest(file) != entry.get("sha256"):
         raise DamagedDataError(f"{file} has been changed or cut off: its checksum is not the one in {CARD}")
@@ -201,54 +244,3 @@ def _read_array(file: Path, entry: Mapping[str, object]) -> Shaped[np.ndarray, "
     if got != (entry.get("dtype"), entry.get("shape")):
         raise DamagedDataError(f"{file} holds {got}, but {CARD} says {(entry.get('dtype'), entry.get('shape'))}")
     return array
-
-
-def factors_to_json(factors: Factors) -> list[object]:
-    """Factors as JSON can hold them; a bound that is not there is null."""
-    return [
-        {"name": entity.name, "variables": [{"name": v.name, **kind_to_json(v.kind)} for v in entity.variables]}
-        for entity in factors.entities
-    ]
-
-
-def factors_from_json(data: object) -> Factors:
-    """Inverse of `factors_to_json`.
-
-    Raises:
-        DamagedDataError: These are no factors.
-    """
-    entities: Any = data
-    try:
-        return Factors(
-            tuple(
-                Entity(entity["name"], tuple(Variable(v["name"], kind_from_json(v)) for v in entity["variables"]))
-                for entity in entities
-            )
-        )
-    except KeyError as error:
-        raise DamagedDataError(f"the factors cannot be rebuilt: {error} is not given") from None
-    except (TypeError, ValueError, AttributeError) as error:
-        raise DamagedDataError(f"the factors cannot be rebuilt: {error}") from None
-
-
-def kind_to_json(kind: Kind) -> dict[str, object]:
-    """A kind as JSON can hold it; a bound that is not there is null."""
-    if isinstance(kind, Discrete):
-        return {"kind": "discrete", "n": kind.n}
-    low, high = (float(bound) if math.isfinite(bound) else None for bound in (kind.low, kind.high))
-    return {"kind": "continuous", "size": kind.size, "low": low, "high": high}
-
-
-def kind_from_json(data: Mapping[str, Any]) -> Kind:
-    """Inverse of `kind_to_json`.
-
-    Raises:
-        KeyError, TypeError, ValueError: This is no kind.
-    """
-    if data["kind"] == "discrete":
-        return Discrete(operator.index(data["n"]))
-    if data["kind"] == "continuous":
-        low = -math.inf if data["low"] is None else float(data["low"])
-        high = math.inf if data["high"] is None else float(data["high"])
-        return Continuous(operator.index(data["size"]), low, high)
-    raise ValueError(f"kind {data['kind']!r} is neither 'discrete' nor 'continuous'")

@@ -8,11 +8,13 @@
     media/           figures
     tables/          tables, as CSV and JSON
 
-Files are written under another name and then moved into place, so that none is ever half there.
+Files are written under another name and then moved into place, so that none is ever half there; metrics are added line
+by line, and the last line may be cut off. Nothing in the folder may be a link. Reading a run changes nothing in it.
 """
 
-import csv
+import hashlib
 import json
+import logging
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +22,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from elden.storage.files import (
+    PART,
+    StorageError,
+    json_digest,
+    naming_a_full_disk,
+    read_json,
+    refuse_links,
+    sync_folder,
+    write_json,
+    write_text,
+)
 from elden.storage.plain import differences, plain
 from elden.storage.writers import TensorBoard, Writer
 
@@ -30,9 +43,13 @@ METRICS = "metrics.jsonl"
 """Name of the file with what was logged."""
 
 _CONFIG = "config.json"
+_log = logging.getLogger(__name__)
+_LOCK = ".lock"
+_OF_A_NEW_RUN = {_LOCK, _CONFIG + PART}
+"""What a process may leave that is killed before the settings are written."""
 
 
-class RunFolderError(ValueError):
+class RunFolderError(StorageError):
     """A folder cannot be that of the run; the message is one line that says how to mend it."""
 
 
@@ -56,14 +73,13 @@ class RunFolder:
             RunFolderError: It holds files, but no run.
         """
         self.path = path
-        wanted = plain(config)
-        file = path / _CONFIG
-        check_same(path, config, advice)
-        path.mkdir(parents=True, exist_ok=True)
-        for name in ("checkpoints", "media", "tables"):
-            (path / name).mkdir(exist_ok=True)
-        write_json(file, wanted)
         self.writers: list[Writer] = [TensorBoard(path / "tb")]
+        check_same(path, config, advice)
+        if not (path / _CONFIG).exists():
+            path.mkdir(parents=True, exist_ok=True)
+            with self.locked():
+                _write_object(path / _CONFIG, config)
+            sync_folder(path.parent)
 
     @property
     def finished(self) -> bool:
@@ -78,43 +94,88 @@ class RunFolder:
     @property
     def media(self) -> Path:
         """Where figures go."""
-        return self.path / "media"
+        return self._made("media")
 
     @property
     def tables(self) -> Path:
         """Where tables go."""
-        return self.path / "tables"
+        return self._made("tables")
+
+    def _made(self, name: str) -> Path:
+        folder = self.path / name
+        folder.mkdir(exist_ok=True)
+        return folder
 
     def change(self, config: Mapping[str, object]) -> None:
         """Give the run other settings; it is then not finished any more."""
         (self.path / SUMMARY).unlink(missing_ok=True)
-        write_json(self.path / _CONFIG, plain(config))
+        _write_object(self.path / _CONFIG, config)
 
     def log(self, step: int, values: Mapping[str, object]) -> None:
         """Add a line to the metrics, and give their numbers to all writers."""
         line = json.dumps(plain({"step": step, **values}), allow_nan=False)
-        with (self.path / METRICS).open("a", encoding="utf-8") as stream:
+        with naming_a_full_disk(self.path), (self.path / METRICS).open("a", encoding="utf-8") as stream:
             stream.write(line + "\n")
         numbers = dict(_scalars(values))
         for writer in self.writers:
             writer.write(step, numbers)
 
-    def metrics(self) -> Iterator[dict[str, Any]]:
-        """The lines of the metrics; one that was cut off is left out."""
+    def seal(self) -> dict[str, object]:
+        """Make sure that all metrics are on disk; gives what `check_seal` knows them by."""
         file = self.path / METRICS
-        for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+        if not file.exists():
+            return {"bytes": 0, "sha256": hashlib.sha256().hexdigest()}
+        with file.open("rb") as stream:
+            os.fsync(stream.fileno())
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        return {"bytes": file.stat().st_size, "sha256": digest}
+
+    def check_seal(self, seal: object) -> None:
+        """Warn where the metrics do not begin as they were when they were sealed."""
+        file = self.path / METRICS
+        if isinstance(seal, Mapping) and isinstance(seal.get("bytes"), int):
+            content = file.read_bytes() if file.exists() else b""
+            if hashlib.sha256(content[: seal["bytes"]]).hexdigest() != seal.get("sha256"):
+                _log.warning("%s has been changed or cut off since it was written", file)
+
+    def metrics(self, seeds: int | None = None) -> list[dict[str, Any]]:
+        """The lines of the metrics; a last one that was cut off is left out.
+
+        Args:
+            seeds: Of a training run, of which steps rise and every metric has as many numbers.
+
+        Raises:
+            RunFolderError: A line is damaged.
+        """
+        lines: list[dict[str, Any]] = []
+        for number, text in enumerate(self._whole_lines(), 1):
             try:
-                values = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(values, dict) and "step" in values:
-                yield values
+                values = json.loads(text)
+            except (ValueError, RecursionError):
+                values = None
+            wrong = _wrong(values, lines[-1]["step"] if lines else -1, seeds)
+            if wrong is not None:
+                where, advice = self.path / METRICS, "put it back from a copy, or remove the line"
+                raise RunFolderError(f"{where} is damaged: line {number} {wrong}; {advice}")
+            lines.append(values)
+        return lines
+
+    def _whole_lines(self) -> list[bytes]:
+        file = self.path / METRICS
+        return file.read_bytes().split(b"\n")[:-1] if file.exists() else []
+
+    def _rewrite(self, lines: Sequence[Mapping[str, object]]) -> None:
+        if (self.path / METRICS).exists():
+            write_text(self.path / METRICS, "".join(json.dumps(values) + "\n" for values in lines))
+
+    def begin_again(self) -> None:
+        """Remove all metrics and the results."""
+        for name in (SUMMARY, METRICS):
+            (self.path / name).unlink(missing_ok=True)
 
     def forget_after(self, step: int) -> None:
         """Drop metrics of later steps, which a run that was killed has left: it will take these steps again."""
-        lines = [json.dumps(values) + "\n" for values in self.metrics() if values["step"] <= step]
-        if (self.path / METRICS).exists():
-            write_text(self.path / METRICS, "".join(lines))
+        self._rewrite([values for values in self.metrics() if values["step"] <= step])
         for writer in self.writers:
             writer.forget_after(step)
 
@@ -123,12 +184,12 @@ class RunFolder:
 
         What TensorBoard has of them stays; there the newer number of a step is drawn over the older.
         """
-        lines = [*self.metrics()]
+        lines = self.metrics()
         kept = [
             values for values in lines if values["step"] <= after or not any(name.startswith(prefix) for name in values)
         ]
         if len(kept) < len(lines):
-            write_text(self.path / METRICS, "".join(json.dumps(values) + "\n" for values in kept))
+            self._rewrite(kept)
 
     def close(self) -> None:
         """Wait until everything is written, also by the writers."""
@@ -147,21 +208,33 @@ class RunFolder:
         except ImportError:  # Windows
             yield
             return
-        with (self.path / ".lock").open("w") as file:
+        refuse_links(self.path)
+        with (self.path / _LOCK).open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RunFolderError(f"another process is writing to {self.path}; wait for it, or stop it") from None
+            self._drop_cut_line()
             yield
 
+    def _drop_cut_line(self) -> None:
+        """Remove the end of the metrics that a process has not written to its end, before something is added."""
+        file = self.path / METRICS
+        content = file.read_bytes() if file.exists() else b""
+        if not content.endswith(b"\n") and content:
+            os.truncate(file, content.rfind(b"\n") + 1)
+
     def read_summary(self) -> dict[str, Any]:
-        """The results."""
-        summary: dict[str, Any] = json.loads((self.path / SUMMARY).read_bytes())
-        return summary
+        """The results.
+
+        Raises:
+            RunFolderError: They cannot be read.
+        """
+        return _read_object(self.path / SUMMARY, "remove it, and the command that trained writes it again")
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """Write the results."""
-        write_json(self.path / SUMMARY, summary)
+        _write_object(self.path / SUMMARY, summary)
 
 
 def _scalars(values: Mapping[str, object]) -> Iterator[tuple[str, float]]:
@@ -172,33 +245,45 @@ def _scalars(values: Mapping[str, object]) -> Iterator[tuple[str, float]]:
             yield name, float(value)
 
 
-def write_json(file: Path, value: object) -> None:
-    """Write JSON; numbers that are not finite become null."""
-    write_text(file, json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+def _wrong(values: object, before: int, seeds: int | None) -> str | None:
+    """What keeps a line from being one of the metrics, in words."""
+    if not isinstance(values, dict) or not isinstance(values.get("step"), int):
+        return "is not an object of JSON with a step"
+    if seeds is None:
+        return None
+    if values["step"] <= before:
+        return f"is of step {values['step']}, after one of step {before}"
+    for name, numbers in values.items():
+        if name != "step" and not (
+            isinstance(numbers, list)
+            and len(numbers) == seeds
+            and all(number is None or type(number) in (int, float) for number in numbers)
+        ):
+            return f"does not have {seeds} numbers of {name!r}"
+    return None
 
 
-def write_csv(file: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Write rows under the names of the first one's columns."""
-    part = file.with_name(file.name + ".part")
-    with part.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]) if rows else [], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    os.replace(part, file)
+def _write_object(file: Path, values: Mapping[str, object]) -> None:
+    """Write an object of JSON with its own checksum."""
+    settled: Any = plain(values)
+    write_json(file, {**settled, "sha256": json_digest(settled)})
 
 
-def write_text(file: Path, text: str) -> None:
-    """Write a file as a whole."""
-    part = file.with_name(file.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, file)
-
-
-def _read(file: Path) -> object:
+def _read_object(file: Path, advice: str = "put it back from a copy, or remove the folder") -> dict[str, Any]:
     try:
-        return json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise OtherRunError(f"{file} cannot be read ({error}); remove the folder or choose another") from None
+        found = read_json(file)
+    except StorageError as error:
+        raise RunFolderError(f"{error}; {advice}") from None
+    if not isinstance(found, dict):
+        raise RunFolderError(f"{file} does not hold an object of JSON; {advice}")
+    digest = found.pop("sha256", None)
+    try:
+        whole = digest in (None, json_digest(found))
+    except ValueError:  # NaN and the like, which are never written
+        whole = False
+    if not whole:
+        _log.warning("%s has been changed since it was written", file)
+    return found
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -207,14 +292,12 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         RunFolderError: There is no run in it.
     """
+    refuse_links(path)
     if not (path / _CONFIG).exists():
         if not path.exists():
             raise RunFolderError(f"there is no folder {path}")
         raise RunFolderError(f"{path} holds no run: it has no {_CONFIG}")
-    found = _read(path / _CONFIG)
-    if not isinstance(found, dict):
-        raise RunFolderError(f"{path / _CONFIG} does not hold the settings of a run")
-    return found
+    return _read_object(path / _CONFIG)
 
 
 def check_same(path: Path, config: Mapping[str, object], advice: str = "") -> None:
@@ -224,12 +307,13 @@ def check_same(path: Path, config: Mapping[str, object], advice: str = "") -> No
         OtherRunError: It does.
         RunFolderError: It holds files, but no run.
     """
+    refuse_links(path)
     if not (path / _CONFIG).exists():
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and (not path.is_dir() or {entry.name for entry in path.iterdir()} - _OF_A_NEW_RUN):
             raise RunFolderError(f"{path} holds something else than a run; choose a new or an empty folder")
         return
-    found, wanted = _read(path / _CONFIG), plain(config)
-    if isinstance(found, dict) and isinstance(wanted, dict):
+    found, wanted = _read_object(path / _CONFIG), plain(config)
+    if isinstance(wanted, dict):
         if not set(wanted) <= set(found):
             raise OtherRunError(f"{path} holds a run of another kind; choose another folder (--out)")
         found = {name: found[name] for name in wanted}

@@ -4,7 +4,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
-from typing import TypeVar, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -67,4 +68,26 @@ def from_plain(cls: type[T], value: object, name: str = "") -> T:
             parts[part] = from_plain(kind, given, f"{name}.{part}".strip("."))
         else:
             parts[part] = tuple(given) if isinstance(given, list) else given
+            if not _fits(kind, parts[part]):
+                raise ValueError(f"{f'{name}.{part}'.strip('.')} is {given!r}; expected is {_in_words(kind)}")
     return cls(**parts)
+
+
+def _fits(kind: Any, value: object) -> bool:
+    """Whether a value is of a kind: a plain type, some literals, a tuple of a kind, or one of several of these."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _fits(parts[0], value)
+    if origin is Literal:
+        return value in parts
+    if origin in (Union, UnionType):
+        return any(_fits(part, value) for part in parts)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(parts[0], part) for part in value)
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is kind
+
+
+def _in_words(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")

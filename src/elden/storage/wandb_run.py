@@ -4,13 +4,13 @@ One run there for each run folder, which keeps its project and id in wandb.json;
 """
 
 import importlib
-import json
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from elden.storage.folder import RunFolder, RunFolderError, read_config, write_json
+from elden.storage.files import read_json, write_json
+from elden.storage.folder import RunFolder, RunFolderError, read_config
 
 _FILE = "wandb.json"
 
@@ -37,10 +37,15 @@ def kept_project(folder: Path) -> str | None:
     if not file.exists():
         return None
     try:
-        kept = json.loads(file.read_bytes())
+        kept: Any = read_json(file)
         return str(kept["project"])
     except (ValueError, KeyError, TypeError):
         raise RunFolderError(f"{file} cannot be read; remove it to continue without W&B") from None
+
+
+def _id(file: Path) -> str:
+    kept: Any = read_json(file)
+    return str(kept["id"])
 
 
 class WandbRun:
@@ -60,7 +65,7 @@ class WandbRun:
         file, known = folder.path / _FILE, kept_project(folder.path)
         if known not in (None, project):
             raise RunFolderError(f"--wandb {project} given, but {folder.path} is logged to the project {known!r}")
-        run = uuid.uuid4().hex[:8] if known is None else json.loads(file.read_bytes())["id"]
+        run = uuid.uuid4().hex[:8] if known is None else _id(file)
         try:
             self._run = wandb.init(
                 project=project,

@@ -6,7 +6,6 @@ collection continues at the first chunk that is missing, and ends with the same 
 
 import logging
 import math
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -24,13 +23,14 @@ from elden.storage.arrays import (
     CARD,
     DamagedDataError,
     check_free,
-    factors_from_json,
-    factors_to_json,
     plain_json,
     read_arrays,
     read_card,
+    remove_arrays,
     write_arrays,
 )
+from elden.storage.cards import factors_from_json, factors_to_json
+from elden.storage.files import refuse_links
 from elden.storage.plain import differences
 from elden.worlds.base import World, WorldState
 
@@ -38,13 +38,11 @@ Arrays: TypeAlias = dict[str, Shaped[np.ndarray, "..."]]
 Progress: TypeAlias = Callable[[int, int], None]
 Part: TypeAlias = Literal["train", "held_out"]
 
-KIND = "transitions"
-"""What a card of such data calls it."""
 _CHUNKS = "chunks.part"
 _COMMON = ("obs", "action", "next_obs", "episode", "step")
 _TRUTH = ("graph", "events")
 _PARTS: tuple[Part, Part] = ("train", "held_out")
-_FILES = (
+_ARRAYS = (
     *(f"{part}_{name}" for part in _PARTS for name in _COMMON),
     *(f"held_out_{name}" for name in _TRUTH),
 )
@@ -181,9 +179,10 @@ def collect(
     _check_parts(world, config)
     plan = _plan(world, config)
     if folder is not None:
+        refuse_links(folder)
         if (folder / CARD).exists():
             return _finished(folder, plan, progress, config)
-        check_free(folder, _FILES)
+        check_free(folder, "transitions")
         _check_chunks(folder / _CHUNKS, plan)
         folder.mkdir(parents=True, exist_ok=True)
     _tell(progress, config, 0)
@@ -191,8 +190,8 @@ def collect(
     arrays, counts = _merge(chunks, config)
     card = plain_json({**plan, **_description(world), **counts, "provenance": provenance(command)})
     if folder is not None:
-        write_arrays(folder, arrays, card)
-        shutil.rmtree(folder / _CHUNKS)
+        write_arrays(folder, "transitions", arrays, card)
+        _remove_chunks(folder / _CHUNKS)
     return _dataset(arrays, card)
 
 
@@ -204,7 +203,8 @@ def load_dataset(folder: Path) -> Dataset:
     """
     if not (folder / CARD).exists() and (folder / _CHUNKS).is_dir():
         raise DamagedDataError(f"the collection in {folder} is not finished; run the same command again to continue")
-    arrays, card = read_arrays(folder)
+    refuse_links(folder)
+    arrays, card = read_arrays(folder, "transitions")
     try:
         return _dataset(arrays, card)
     except DamagedDataError as error:
@@ -237,7 +237,7 @@ def _plan(world: World, config: CollectConfig) -> dict[str, object]:
     """What decides every bit of the data."""
     options = {name: getattr(world, name) for name in world.option_names()}
     numbers = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
-    return plain_json({"kind": KIND, "world": {"name": world.name, "options": numbers}, "config": asdict(config)})
+    return plain_json({"world": {"name": world.name, "options": numbers}, "config": asdict(config)})
 
 
 def _description(world: World) -> dict[str, object]:
@@ -254,9 +254,9 @@ def _check_plan(folder: Path, card: Mapping[str, object], plan: Mapping[str, obj
 
 def _finished(folder: Path, plan: Mapping[str, object], progress: Progress | None, config: CollectConfig) -> Dataset:
     """The data that are already there."""
-    _check_plan(folder, read_card(folder), plan)
+    _check_plan(folder, read_card(folder, "transitions"), plan)
     dataset = load_dataset(folder)
-    shutil.rmtree(folder / _CHUNKS, ignore_errors=True)
+    _remove_chunks(folder / _CHUNKS)
     _tell(progress, config, config.transitions)
     return dataset
 
@@ -273,7 +273,7 @@ def _check_chunks(folder: Path, plan: Mapping[str, object]) -> None:
     """Refuse chunks of another collection before anything is played or replaced."""
     for card in sorted(folder.glob(f"*/{CARD}")):
         try:
-            found = read_card(card.parent)
+            found = read_card(card.parent, "transitions")
         except DamagedDataError:
             continue  # It is collected again when its turn comes.
         _check_plan(folder.parent, found, plan)
@@ -300,14 +300,21 @@ def _chunk(world: World, config: CollectConfig, folder: Path | None, plan: Mappi
             return _read_chunk(folder, index)
         except DamagedDataError as error:
             _log.warning("a damaged chunk is collected again: %s", error)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_arrays(folder)
     chunk = _play_chunk(world, config, index)
-    write_arrays(folder, chunk, {**plan, "chunk": index})
+    write_arrays(folder, "transitions", chunk, {**plan, "chunk": index})
     return chunk
 
 
+def _remove_chunks(folder: Path) -> None:
+    for chunk in sorted(folder.glob("[0-9]*")):
+        remove_arrays(chunk)
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
 def _read_chunk(folder: Path, index: int) -> Arrays:
-    arrays, card = read_arrays(folder)
+    arrays, card = read_arrays(folder, "transitions")
     if card.get("chunk") != index:
         raise DamagedDataError(f"{folder} holds chunk {card.get('chunk')}")
     return arrays
@@ -411,10 +418,8 @@ def _counts(card: Mapping[str, object], part: Part) -> dict[str, int | float]:
 
 def _dataset(arrays: Arrays, card: Mapping[str, object]) -> Dataset:
     """The data of stored arrays, which may be any: what does not fit the card is refused."""
-    if card.get("kind") != KIND:
-        raise DamagedDataError(f"this is {card.get('kind')!r}, not {KIND!r}")
-    if sorted(arrays) != sorted(_FILES):
-        raise DamagedDataError(f"the arrays are {', '.join(sorted(arrays))}; expected are {', '.join(sorted(_FILES))}")
+    if sorted(arrays) != sorted(_ARRAYS):
+        raise DamagedDataError(f"the arrays are {', '.join(sorted(arrays))}; expected are {', '.join(sorted(_ARRAYS))}")
     factors = factors_from_json(card.get("factors"))
     num_actions, num_events = len(_names(card, "actions")), len(_names(card, "events"))
     train, held_out = (_split(arrays, part, factors, num_actions) for part in _PARTS)

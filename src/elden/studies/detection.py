@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float
 
 from elden.dynamics.layout import Layout
-from elden.dynamics.runs import Deadline, ModelTraining, Run, StoredModel, Trained
+from elden.dynamics.runs import ModelTraining, Run, StoredModel, Trained
 from elden.dynamics.training import Model, Trainer
 from elden.dynamics.variants import Variant
 from elden.factors import Discrete
@@ -29,8 +29,10 @@ from elden.graphs.base import Detector, Reference
 from elden.graphs.evaluate import Scored, convert, default_chunk, time_scores
 from elden.graphs.gradient import Gradient
 from elden.provenance import provenance
-from elden.storage.folder import RunFolder, check_same, write_csv, write_json
+from elden.storage.files import write_csv, write_json
+from elden.storage.folder import RunFolder, check_same
 from elden.storage.plain import differences, plain
+from elden.storage.resumable import Deadline
 from elden.studies.config import LEVELS, DetectConfig, Row, method_rows
 from elden.studies.dataset import CollectConfig, Dataset, Split, collect
 from elden.studies.errors import StudyError
@@ -297,6 +299,7 @@ class _Study:
                 if store.get(recipe, run) is None:
                     store.put(recipe, run, model)
             training.forget()
+            store.end(recipe, runs)
         return stored
 
     def measure(self, rows: Sequence[Row], groups: Mapping[Group, Trained], figures: bool) -> tuple[RowResult, ...]:

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from elden.dynamics.runs import Deadline
 from elden.names import nearest_names
 from elden.provenance import provenance
-from elden.storage.folder import METRICS, SUMMARY, read_config, write_json, write_text
+from elden.storage.files import write_json, write_text
+from elden.storage.folder import METRICS, SUMMARY, RunFolderError, read_config
 from elden.storage.plain import plain
+from elden.storage.resumable import Deadline
 from elden.studies.intervals import censored_median, exact_interval
 from elden.studies.processes import Job, run_jobs, sharing
 from elden.studies.results import slug
@@ -175,11 +176,14 @@ class Agents:
     def read(cls, folder: Path, contender: str, title: str | None = None) -> "Agents":
         """From the folder of a training run that has begun; without a title the world is called by its name."""
         training = TrainingRun.open(folder)
-        lines = list(training.folder.metrics())
+        lines = training.metrics()
+        if not lines:
+            raise RunFolderError(f"{folder} has no metrics of a whole rollout yet")
         steps = np.array([line["step"] for line in lines])
 
         def values(name: str) -> Float[np.ndarray, "time agent"]:
-            rows = [[np.nan if value is None else value for value in line[name]] for line in lines]
+            missing = [None] * training.config.seeds  # where a line was damaged, of which a warning has told
+            rows = [[np.nan if value is None else value for value in line.get(name, missing)] for line in lines]
             return np.array(rows, float)
 
         last = steps > 0.9 * steps[-1]
@@ -189,7 +193,7 @@ class Agents:
             contender=contender,
             card=read_config(folder)["world"],
             config=plain(training.config),  # type: ignore[arg-type]
-            summary=training.folder.read_summary() if training.finished else {},
+            summary=training.summary() if training.finished else {},
             steps=steps,
             success=values(_SUCCESS),
             stages=values(_STAGES),
@@ -373,8 +377,9 @@ def _finished(folder: Path) -> bool:
 
 
 def _begun(folder: Path) -> bool:
+    """Whether a first line of metrics is there, written to its end."""
     file = folder / METRICS
-    return file.exists() and file.stat().st_size > 0
+    return file.exists() and b"\n" in file.read_bytes()
 
 
 def report(agents: Sequence[Agents], out: Path, command: str | None = None, note: str | None = None) -> list[Table]:

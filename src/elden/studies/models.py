@@ -15,12 +15,10 @@ from elden.dynamics.checkpoint import VariantCard, load_model, save_model
 from elden.dynamics.runs import Run, Speed, StoredModel
 from elden.dynamics.training import Trainer
 from elden.provenance import provenance
-from elden.storage.arrays import DamagedDataError, factors_to_json
-from elden.storage.folder import write_text
+from elden.storage.arrays import VERSIONS, DamagedDataError
+from elden.storage.cards import factors_to_json
+from elden.storage.files import StorageError, read_json, write_json
 from elden.storage.plain import plain
-
-MODEL_VERSION = 3
-"""Raised when the same recipe would make another model: when initialisation, losses, random keys or updates change."""
 
 _RUNS = "runs.json"
 _log = logging.getLogger(__name__)
@@ -48,7 +46,7 @@ class Recipe:
         settled = replace(config, penalty=run.penalty, mixup=run.mixup)
         described = plain(
             {
-                "version": MODEL_VERSION,
+                "version": VERSIONS["models"],
                 "factors": factors_to_json(layout.factors),
                 "action": layout.action,
                 "network": layout.network,
@@ -99,8 +97,15 @@ class ModelStore:
         """The same, with a list of the runs in it, so that `begun` finds it."""
         folder = self.parts(recipe, runs)
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / _RUNS, json.dumps([self.path(recipe, run).name for run in runs]) + "\n")
+        write_json(folder / _RUNS, [self.path(recipe, run).name for run in runs])
         return folder
+
+    def end(self, recipe: Recipe, runs: Sequence[Run]) -> None:
+        """Remove what `begin` has made, once the states in it are gone."""
+        folder = self.parts(recipe, runs)
+        (folder / _RUNS).unlink(missing_ok=True)
+        if not any(folder.iterdir()):
+            folder.rmdir()
 
     def begun(self, recipe: Recipe, missing: Sequence[Run], group: Sequence[Run]) -> tuple[Run, ...]:
         """The runs of a stopped training that has all missing runs in it; the missing ones if there is none.
@@ -116,8 +121,8 @@ class ModelStore:
         wanted = {self.path(recipe, run).name for run in missing}
         for file in sorted(self.folder.glob(f"part-*/{_RUNS}")):
             try:
-                names = json.loads(file.read_text())
-            except (OSError, ValueError):
+                names = read_json(file)
+            except StorageError:
                 continue
             if isinstance(names, list) and wanted <= set(names) <= set(of_name):
                 return tuple(of_name[name] for name in names)

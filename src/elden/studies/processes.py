@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from elden.dynamics.runs import Deadline
+from elden.storage.resumable import Deadline
 
 _POLL_S = 0.2
 _LAST_WORDS_S = 120.0

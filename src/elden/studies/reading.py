@@ -199,7 +199,7 @@ def save_reference(folder: Path, seen: Transitions, values: int) -> None:
         values: How many of them show which values these have.
     """
     arrays = {name: np.asarray(getattr(seen, name)) for name in _PARTS}
-    write_arrays(folder / _REFERENCE, arrays, {"values": values})
+    write_arrays(folder / _REFERENCE, "transitions", arrays, {"values": values})
 
 
 def load_reference(folder: Path, layout: Layout) -> Reference:
@@ -208,7 +208,7 @@ def load_reference(folder: Path, layout: Layout) -> Reference:
     Raises:
         DamagedDataError: It is not as it was written.
     """
-    arrays, card = read_arrays(folder / _REFERENCE)
+    arrays, card = read_arrays(folder / _REFERENCE, "transitions")
     values = card.get("values")
     if set(arrays) != set(_PARTS) or not isinstance(values, int):
         raise DamagedDataError(f"{folder / _REFERENCE} does not hold transitions")

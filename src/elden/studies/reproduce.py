@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from elden.dynamics.runs import Deadline
 from elden.names import nearest_names
 from elden.provenance import provenance
-from elden.storage.folder import write_json, write_text
+from elden.storage.files import write_json, write_text
 from elden.storage.plain import plain
+from elden.storage.resumable import Deadline
 from elden.studies.config import DetectConfig, Level, Row, in_words, method_rows
 from elden.studies.detection import Progress, detect
 from elden.studies.paper import METRICS, TABLE_2, paper_cells, paper_points, row_name

@@ -12,6 +12,8 @@ from elden.names import nearest_names
 
 Normalise: TypeAlias = Literal["none", "reward", "return"]
 
+_MOST = {"num_envs": 2**20, "rollout": 2**20, "steps": 10**12}
+
 
 @dataclass(frozen=True)
 class LoopConfig:
@@ -46,6 +48,12 @@ class LoopConfig:
         for name in ("num_envs", "rollout", "steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must be 1 or more")
+            if getattr(self, name) > _MOST[name]:
+                raise ValueError(f"{name}={getattr(self, name)} given; it must be {_MOST[name]} or less")
+        if self.iterations >= 2**31:
+            raise ValueError(
+                f"steps={self.steps} given; that many rollouts of {self.steps_per_iteration} are not counted"
+            )
         for name in ("discount", "intrinsic_discount"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must lie between 0 and 1")

@@ -9,8 +9,8 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import asdict, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,13 +20,15 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from elden.ahead import compile_ahead
-from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.hosts.world import HostConfig, HostWorld
 from elden.names import PREFIX
 from elden.provenance import code_digest, provenance
+from elden.storage.arrays import VERSIONS
 from elden.storage.checkpoints import Checkpoints, Kept
-from elden.storage.folder import RunFolder, RunFolderError, read_config
+from elden.storage.files import StorageError
+from elden.storage.folder import SUMMARY, RunFolder, RunFolderError, read_config
 from elden.storage.plain import from_plain, plain
+from elden.storage.resumable import SAVE_EVERY_S, Deadline, Reached, Resumable
 from elden.training.algorithm import Loop, LoopState
 from elden.training.config import TrainingConfig
 from elden.training.host import HostProgram
@@ -40,34 +42,12 @@ SeedMetrics: TypeAlias = dict[str, list[float]]
 Progress: TypeAlias = Callable[[int, int, SeedMetrics], None]
 """Called with the iterations done and to be done, and the metrics of the last one."""
 
-STATE_VERSION = 10
-"""Changes when the same settings and seed no longer give the same training."""
-
 _MAY_BE_MISSING = ("episode/", "stage/", "graph/")
 """Metrics that are NaN in a rollout in which no episode ends, or no graph is read."""
 
 
 class NotFiniteError(ArithmeticError):
     """A number of a training run is not finite; the message says which part's, and when."""
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Time that a training took so far, over all sittings."""
-
-    compile_s: float = 0.0
-    train_s: float = 0.0
-
-    def plus(self, compile_s: float = 0.0, train_s: float = 0.0) -> "Clock":
-        """With more time."""
-        return Clock(self.compile_s + compile_s, self.train_s + train_s)
-
-    @classmethod
-    def load(cls, card: Mapping[str, object]) -> "Clock":
-        """From what was written beside a state."""
-        value = card.get("clock")
-        known = value if isinstance(value, Mapping) else {}
-        return cls(float(known.get("compile_s", 0.0)), float(known.get("train_s", 0.0)))
 
 
 class TrainingRun:
@@ -80,7 +60,7 @@ class TrainingRun:
         folder: Path,
         *,
         iterations_per_call: int = 1,
-        save_every_s: float = 300.0,
+        save_every_s: float = SAVE_EVERY_S,
         keep: int = 2,
         deadline: Deadline | None = None,
         progress: Progress | None = None,
@@ -114,7 +94,13 @@ class TrainingRun:
         self.loop: Loop[Any] = Loop.of(world, config)
         identity = self.identity(world, config)
         self.folder = RunFolder(folder, identity)
-        self.slots = Checkpoints(self.folder.checkpoints, _identity_of_states(identity), keep)
+        self.states = Checkpoints(
+            self.folder.checkpoints,
+            "agents",
+            _identity_of_states(identity),
+            keep=keep,
+            advice=f"elden resume {folder} --start-over begins again at step 0",
+        )
         self.save_every_s = save_every_s
         self.deadline = deadline or Deadline()
         self.progress = progress
@@ -132,14 +118,16 @@ class TrainingRun:
             RunFolderError: The folder holds no training run.
         """
         config = read_config(folder)
-        if config.get("version", STATE_VERSION) != STATE_VERSION:
+        if config.get("version", VERSIONS["agents"]) != VERSIONS["agents"]:
             raise RunFolderError(f"{folder} was made by another version of elden, whose states this one cannot read")
         try:
             world, settings = config["world"], from_plain(TrainingConfig, config["training"])
+            if not isinstance(world, dict) or not isinstance(world["name"], str):
+                raise ValueError(f"its world is {world!r}")
             return cls(world_of_card(world), settings, folder, **options)
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, RunFolderError):
-                raise
+        except StorageError:
+            raise
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:  # edited by hand
             raise RunFolderError(f"{folder} holds no training run that can continue: {error}") from None
 
     @classmethod
@@ -160,14 +148,17 @@ class TrainingRun:
         config, known = training.config, training.config.loop.steps
         if steps <= known:
             raise RunFolderError(f"{folder} has {known} steps already; --steps {steps} given, which is no more")
-        longer = replace(config, loop=replace(config.loop, steps=steps))
+        try:
+            longer = replace(config, loop=replace(config.loop, steps=steps))
+        except ValueError as error:
+            raise RunFolderError(str(error)) from None
         with training.folder.locked():
             training.folder.change(cls.identity(training.world, longer))
 
     @staticmethod
     def identity(world: World | HostWorld, config: TrainingConfig) -> dict[str, object]:
         """Everything that decides the results of a training run, as its folder has it."""
-        return {"world": card_of_world(world), "training": config, "version": STATE_VERSION}
+        return {"world": card_of_world(world), "training": config, "version": VERSIONS["agents"]}
 
     @property
     def finished(self) -> bool:
@@ -177,7 +168,7 @@ class TrainingRun:
     @property
     def begins_episodes_anew(self) -> bool:
         """Whether a state is kept from which the training can continue only with new episodes."""
-        return isinstance(self.world, HostWorld) and any(self.folder.checkpoints.glob("[0-9]*"))
+        return isinstance(self.world, HostWorld) and bool(self.states.numbers)
 
     @property
     def keys(self) -> Key[Array, " seed"]:
@@ -197,42 +188,42 @@ class TrainingRun:
             return self._run()
 
     def _run(self) -> LoopState[Any]:
-        state, iteration, clock = self._begin()
-        with self._programs(iteration) as program_of:
-            state, clock = self._turn(program_of, state, iteration, clock)
-        self.folder.write_summary(self._summary(clock))
-        return state
-
-    def _turn(
-        self, program_of: "_ProgramOf", state: LoopState[Any], iteration: int, clock: Clock
-    ) -> tuple[LoopState[Any], Clock]:
-        """All iterations that are left."""
-        keys, total = self.keys, self.config.loop.iterations
-        kept, saved = iteration, time.monotonic()
+        loop, begun = self.config.loop, self._begin()
         try:
-            while iteration < total:
-                number = min(self.iterations_per_call, total - iteration)
-                program, compile_s = program_of(number).ready(state, keys)
-                began = time.perf_counter()
-                after, metrics = program(state, keys, jnp.int32(iteration))
-                logged = list(_by_iteration(metrics))
-                clock = clock.plus(compile_s, time.perf_counter() - began)
-                for i, each in enumerate(logged):
-                    self._check(iteration + i, each)
-                # Both at once: whatever happens while metrics are logged, a state is kept under its own number.
-                first, state, iteration = iteration, after, iteration + number
-                for i, each in enumerate(logged, 1):
-                    self._log(first + i, each)
-                if iteration < total and self.deadline.over:
-                    raise OutOfTimeError(f"the time limit is over, after {iteration} of {total} iterations")
-                if time.monotonic() - saved > self.save_every_s:
-                    self._save(iteration, state, clock)
-                    kept, saved = iteration, time.monotonic()
-        finally:  # also when it is stopped
-            if iteration > kept:
-                self._save(iteration, state, clock)
+            with self._programs(begun.number) as program_of:
+                end = Resumable(
+                    total=loop.iterations,
+                    steps="iterations",
+                    advance=partial(self._advance, program_of),
+                    save=self._save,
+                    deadline=self.deadline,
+                    save_every_s=self.save_every_s,
+                ).run(begun)
+        finally:
             self.folder.close()
-        return state, clock
+        self.folder.write_summary({**self._summary(end), "metrics": self.folder.seal()})
+        return end.state
+
+    def _advance(self, program_of: "_ProgramOf", at: "_Reached") -> "tuple[_Reached, Callable[[], None]]":
+        """Some iterations, and what logs them.
+
+        Raises:
+            NotFiniteError: A number of them is not finite.
+        """
+        keys, number = self.keys, min(self.iterations_per_call, self.config.loop.iterations - at.number)
+        program, compile_s = program_of(number).ready(at.state, keys)
+        began = time.perf_counter()
+        state, metrics = program(at.state, keys, jnp.int32(at.number))
+        logged = list(_by_iteration(metrics))
+        clock = at.clock.plus(compile_s, time.perf_counter() - began)
+        for i, each in enumerate(logged):
+            self._check(at.number + i, each)
+
+        def log() -> None:
+            for i, each in enumerate(logged, 1):
+                self._log(at.number + i, each)
+
+        return Reached(at.number + number, state, clock), log
 
     @contextmanager
     def _programs(self, iteration: int) -> "Iterator[_ProgramOf]":
@@ -247,16 +238,55 @@ class TrainingRun:
             program.close()
 
     def kept(self) -> Kept[LoopState[Any]] | None:
-        """The newest whole state on disk, under its number of iterations; None where nothing was kept yet."""
-        return self.slots.restore(_init(self.loop)(self.keys))
+        """The newest whole state on disk, under its number of iterations; None where nothing was kept yet.
 
-    def _begin(self) -> tuple[LoopState[Any], int, Clock]:
+        Raises:
+            DamagedDataError: All that was kept is damaged.
+        """
+        return self.states.restore(lambda: _init(self.loop)(self.keys))
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of the metrics. Where they are not those that were written, a warning says so.
+
+        Raises:
+            RunFolderError: One is damaged.
+        """
+        lines = self.folder.metrics(self.config.seeds)
+        self.folder.check_seal((self.summary() if self.finished else self.states.newest_card()).get("metrics"))
+        return lines
+
+    def summary(self) -> dict[str, Any]:
+        """The results.
+
+        Raises:
+            RunFolderError: They are damaged.
+        """
+        summary = self.folder.read_summary()
+        seeds = summary.get("seeds")
+        if not isinstance(seeds, list) or not all(isinstance(seed, dict) and set(seed) >= _RESULTS for seed in seeds):
+            file = self.folder.path / SUMMARY
+            raise RunFolderError(f"{file} holds no results of a training run; remove it, and resume writes it again")
+        return summary
+
+    def start_over(self) -> None:
+        """Remove states, metrics and results: training begins again at step 0.
+
+        Raises:
+            RunFolderError: Another process is training in the folder, or files of others are among the states.
+        """
+        with self.folder.locked():
+            self.states.clear()
+            if self.states.numbers:
+                raise RunFolderError(f"{self.states.folder} holds files that elden did not write; remove them")
+            self.folder.begin_again()
+
+    def _begin(self) -> "_Reached":
         """The last state that was kept, or the first one of all."""
-        state = _init(self.loop)(self.keys)
-        kept = self.slots.restore(state)
-        iteration = 0 if kept is None else kept.number
-        self.folder.forget_after(iteration * self.config.loop.steps_per_iteration)
-        return (state, 0, Clock()) if kept is None else (kept.tree, iteration, Clock.load(kept.card))
+        self.metrics()
+        kept = self.kept()
+        begun = Reached(0, _init(self.loop)(self.keys)) if kept is None else Reached.of(kept)
+        self.folder.forget_after(begun.number * self.config.loop.steps_per_iteration)
+        return begun
 
     def _check(self, iteration: int, logged: SeedMetrics) -> None:
         """Refuse numbers that are not finite, but for those of what did not happen in the iteration."""
@@ -275,11 +305,24 @@ class TrainingRun:
         if self.progress is not None:
             self.progress(iteration, self.config.loop.iterations, logged)
 
-    def _save(self, iteration: int, state: LoopState[Any], clock: Clock) -> None:
-        self.slots.save(iteration, state, {"clock": {"compile_s": clock.compile_s, "train_s": clock.train_s}})
+    def _save(self, at: "_Reached") -> None:
+        # A state is never ahead of its metrics.
+        self.states.save(at.number, at.state, {"metrics": self.folder.seal(), "clock": asdict(at.clock)})
 
-    def _summary(self, clock: Clock) -> dict[str, object]:
-        loop, lines = self.config.loop, list(self.folder.metrics())
+    def _warnings(self, state: LoopState[Any], last: list[dict[str, Any]]) -> list[str]:
+        """What is wrong with a training run that has come to its end, in words."""
+        leaves = [np.abs(np.asarray(leaf)) for leaf in jax.tree.leaves(state.policy.network)]
+        largest = np.max([leaf.reshape(self.config.seeds, -1).max(1, initial=0.0) for leaf in leaves], axis=0)
+        entropy = last[0].get("policy/entropy") if last else None
+        return [
+            f"the policy of seed {seed} has run away: it always takes the same action (entropy {value:.2g}), and its"
+            f" parameters are as large as {size:.3g}; try a smaller --ppo.learning-rate or a larger --ppo.entropy"
+            for seed, value, size in zip(self.config.all_seeds, entropy or [], largest, strict=False)
+            if value is not None and value < _NO_ENTROPY and size > _LARGE
+        ]
+
+    def _summary(self, end: "_Reached") -> dict[str, object]:
+        loop, lines, clock = self.config.loop, self.metrics(), end.clock
         steps = loop.iterations * loop.steps_per_iteration
         last = [line for line in lines if float(str(line["step"])) > 0.9 * steps]
         seeds = [_summary_of_seed(seed, index, lines, last) for index, seed in enumerate(self.config.all_seeds)]
@@ -287,12 +330,20 @@ class TrainingRun:
             **provenance(self.command),
             "world": self.world.name,
             "bonus": self.config.bonus_name,
+            "warnings": self._warnings(end.state, lines[-1:]),
             "seeds": seeds,
             "env_steps": steps,
             "compile_s": clock.compile_s,
             "wall_s": clock.train_s,
             "steps_per_s": steps * self.config.seeds / clock.train_s if clock.train_s > 0 else None,
         }
+
+
+_RESULTS = {"seed", "success_rate", "success_rate_solvable", "normalized_stage", "first_success_step"}
+"""What the summary says of each seed."""
+
+_NO_ENTROPY, _LARGE = 1e-3, 100.0
+"""A policy that takes always the same action has hardly any entropy; parameters as large as these have run away."""
 
 
 def _identity_of_states(identity: Mapping[str, object]) -> dict[str, object]:
@@ -311,7 +362,8 @@ def _summary_of_seed(
         values = [line[name][index] for line in last if line.get(name) and line[name][index] is not None]
         return float(np.mean(values)) if values else None
 
-    solved = [line["step"] for line in lines if (line["episode/success"][index] or 0) > 0]
+    none: list[float] = [0.0] * (index + 1)
+    solved = [line["step"] for line in lines if (line.get("episode/success", none)[index] or 0) > 0]
     return {
         "seed": seed,
         "success_rate": mean("episode/success"),
@@ -332,6 +384,7 @@ _Advance: TypeAlias = Callable[[LoopState[Any], Key[Array, " seed"], Int[Array, 
 
 
 _ProgramOf: TypeAlias = "Callable[[int], _Program | HostProgram]"
+_Reached: TypeAlias = Reached[LoopState[Any]]
 
 
 def card_of_world(world: World | HostWorld) -> dict[str, object]:
