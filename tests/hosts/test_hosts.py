@@ -337,6 +337,33 @@ def test_environments_that_cannot_come_to_life_leave_no_process() -> None:
     assert not multiprocessing.active_children()
 
 
+TRAINER = """
+import numpy as np
+from elden.hosts.vector import Hosts
+from elden.hosts.world import HostConfig, HostWorld
+if __name__ == "__main__":
+    hosts = Hosts(HostWorld.look(HostConfig("host_cases:elden-tests/Corridor-v0", ("hang_at=1",))), 2)
+    hosts.reset(range(2))
+    print(*(process.pid for process in hosts.vector.processes), flush=True)
+    hosts.step(np.zeros(2, np.int32))
+"""
+
+
+def test_environments_end_with_a_trainer_that_is_killed_also_in_the_middle_of_a_step(tmp_path: Path) -> None:
+    file = tmp_path / "trainer.py"
+    file.write_text(TRAINER)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(place for place in sys.path if place)}
+    with subprocess.Popen([sys.executable, str(file)], stdout=subprocess.PIPE, text=True, env=env) as trainer:
+        assert trainer.stdout is not None
+        pids = list(map(int, trainer.stdout.readline().split()))
+        time.sleep(0.5)
+        trainer.kill()
+        began = time.monotonic()
+        trainer.stdout.read()  # until the last of those that could write there is gone
+    assert len(pids) == 2
+    assert time.monotonic() - began < 30
+
+
 WORDS = ("--bonus", "none", "--seeds", "1", "--envs", "2", "--loop.rollout", "20", "--loop.warmup-steps", "0")
 
 

@@ -13,12 +13,14 @@ from elden import __version__
 from elden.cli.check import help_page, ordered
 from elden.cli.commands import COMMANDS
 from elden.cli.errors import INTERRUPTED, UsageError
+from elden.lifeline import follow_standard_input
 
 __all__ = ["main", "run"]
 
 
 def run() -> NoReturn:
     """Run the command line of this process, and end it."""
+    follow_standard_input()
     code = main()
     if code == INTERRUPTED:
         # Computations may still be running, which an orderly end would pull the ground from under.

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import gymnasium
 import numpy as np
 
+from elden.lifeline import end_with_parent
+
 Option: TypeAlias = bool | int | float | str | None
 """A value that an environment is made with."""
 
@@ -61,7 +63,8 @@ class EnvMaker:
 
 
 def _be_a_worker() -> None:
-    """Leave Ctrl-C to the process that trains, and accelerators too."""
+    """Leave Ctrl-C to the process that trains, and accelerators too; end with it, also where it is killed."""
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["JAX_PLATFORMS"] = "cpu"
 
