@@ -3,10 +3,12 @@
 import io
 import multiprocessing
 import os
+import runpy
 import signal
 import subprocess
 import sys
 import time
+import types
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -315,7 +317,7 @@ def test_a_training_whose_module_is_gone_is_named(resumed: TrainingRun, tmp_path
         ("fail_at=3", r"(?s)environment [01] of host_cases:.* failed in step\(.*caved in"),
         ("die_at=3", r"the process of environment [01] of gym:host_cases:.* is gone"),
         ("wrong_at=3", r"gym:host_cases:.*lamp\.on is observed as 7"),
-        ("nan_at=3", r"gym:host_cases:.*environment 0 gave a reward of nan"),
+        ("nan_at=3", r"environment [01] of host_cases:.*the reward is nan; it must be finite"),
     ],
 )
 def test_a_failure_names_the_environment_and_leaves_no_process(option: str, words: str) -> None:
@@ -327,6 +329,55 @@ def test_a_failure_names_the_environment_and_leaves_no_process(option: str, word
         with pytest.raises(EnvironmentFailedError, match=words):
             hosts.step(np.zeros(2, np.int32))
     assert not multiprocessing.active_children()
+
+
+def test_an_environment_that_hangs_is_ended_and_named() -> None:
+    world = HostWorld.look(HostConfig(CORRIDOR, ("hang_at=2",), step_limit_s=10.0))
+    hasty = replace(world, config=replace(world.config, step_limit_s=1.0))
+    with Hosts(world, 2) as hosts:
+        hosts.reset(range(2))
+        hosts.step(np.zeros(2, np.int32))
+        hosts.world = hasty
+        with pytest.raises(
+            EnvironmentFailedError, match=r"environment 0 of gym:host_cases:.* hangs in step: .*than 1 s"
+        ):
+            hosts.step(np.zeros(2, np.int32))
+        began = time.monotonic()
+    assert time.monotonic() - began < 30
+    assert not multiprocessing.active_children()
+
+
+BAD = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "bad_environments.py"), run_name="bad_environments")
+"""The tool that tries environments that break the rules."""
+
+
+@pytest.mark.parametrize("name", [name for name, fault in BAD["FAULTS"].items() if not fault.ends])
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Gymnasium warns of some of them too
+def test_environments_that_break_the_rules_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bad_environments", types.SimpleNamespace(**BAD))
+    row = BAD["attempt"](BAD["FAULTS"][name], processes=False, limit_s=0.3)
+    assert row.refused, row.said
+    assert (row.left, row.traceback) == (0, False)
+
+
+def test_an_environment_that_keeps_the_rules_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bad_environments", types.SimpleNamespace(**BAD))
+    row = BAD["attempt"](BAD["Fault"]("none"), processes=False)
+    assert row.said == "taken without a word"
+
+
+def test_control_characters_of_environments_are_shown_as_they_are_written() -> None:
+    assert str(EnvironmentFailedError("\x1b[2J\tgone\n\x07")) == "\\x1b[2J\tgone\n\\x07"
+    with pytest.raises(HostWorldError, match=r"id='A\\x1b\[0m-v0' given"):
+        HostConfig("A\x1b[0m-v0")
+
+
+def test_how_long_a_step_may_take_is_no_part_of_what_a_run_is() -> None:
+    config = HostConfig(CORRIDOR, step_limit_s=3.0)
+    assert config == HostConfig(CORRIDOR)
+    assert config.card() == HostConfig(CORRIDOR).card()
+    with pytest.raises(HostWorldError, match="step_limit_s=-1"):
+        HostConfig(CORRIDOR, step_limit_s=-1.0)
 
 
 def test_environments_that_cannot_come_to_life_leave_no_process() -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import gymnasium
@@ -14,12 +14,16 @@ import numpy as np
 from jaxtyping import Num
 
 from elden.factors import Factors
+from elden.hosts.refusals import EnvironmentHangsError, check_observation, checked_info, time_limit
 from elden.hosts.worker import AnyEnv, EnvMaker, Option, told
-from elden.names import PREFIX
+from elden.names import PREFIX, printable
 
 
 class HostWorldError(ValueError):
     """An environment cannot be trained on; the message says why, and how to mend it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))  # it has words of the environment, and is shown on terminals
 
 
 @dataclass(frozen=True)
@@ -34,10 +38,18 @@ class HostConfig:
     """Steps after which episodes are cut off. Needed where the environment does not say how long they are."""
     processes: bool = True
     """Step every environment in a process of its own; otherwise all of them one after the other in this one."""
+    step_limit_s: float = field(default=300.0, compare=False)
+    """Seconds that an environment may take to be made, to be reset or for a step; 0 lets it take any time."""
 
     def __post_init__(self) -> None:
         if not self.id:
             raise HostWorldError("id='' given; it is what gymnasium.make takes, such as elden/Chain-v0")
+        for name, words in (("id", (self.id,)), ("env_options", self.env_options)):
+            for word in words:
+                if not word.isprintable():
+                    raise HostWorldError(f"{name}={word!r} given; it must not contain control characters")
+        if not 0 <= self.step_limit_s <= 1e6:
+            raise HostWorldError(f"step_limit_s={self.step_limit_s} given; it takes 0 to 1000000")
         if self.max_steps is not None and self.max_steps < 1:
             raise HostWorldError(f"max_steps={self.max_steps} given; an episode has at least 1 step")
         _ = self.options
@@ -57,8 +69,9 @@ class HostConfig:
         return EnvMaker(self.id, self.options, self.max_steps, number, graphs, os.getpid())
 
     def card(self) -> dict[str, object]:
-        """What `HostConfig.from_card` needs."""
-        return {"name": self.name, "options": {name: value for name, value in asdict(self).items() if name != "id"}}
+        """What `HostConfig.from_card` needs. How long a step may take is no part of what a run is."""
+        own = ("id", "step_limit_s")
+        return {"name": self.name, "options": {name: value for name, value in asdict(self).items() if name not in own}}
 
     @classmethod
     def from_card(cls, name: str, options: Mapping[str, object]) -> "HostConfig":
@@ -118,13 +131,14 @@ class HostWorld:
             if not isinstance(actions, gymnasium.spaces.Discrete):
                 raise HostWorldError(f"its actions are {actions}; agents learn to choose among Discrete ones")
             obs, info = env.reset(seed=0)
+            check_observation(env.observation_space, obs)
             flat(factors, obs, ())
             return cls(
                 config=config,
                 factors=factors,
                 num_actions=int(actions.n),
                 first_action=int(actions.start),
-                stage_names=_stage_names(env, told(info).get("stages")),
+                stage_names=_stage_names(env, told(checked_info(info)).get("stages")),
                 max_steps=_horizon(env),
             )
 
@@ -136,16 +150,27 @@ def _probe(config: HostConfig) -> Iterator[AnyEnv]:
     how: dict[str, Any] = dict(config.options)
     if config.max_steps is not None:
         how["max_episode_steps"] = config.max_steps
-    try:
-        env = gymnasium.make(config.id, **how)
-    except Exception as error:
-        raise HostWorldError(f"{config.name} cannot be made: {type(error).__name__}: {error}") from error
-    try:
-        yield env
-    except Exception as error:
-        raise HostWorldError(f"{config.name} cannot be trained on: {error}") from error
-    finally:
-        env.close()
+    with time_limit(config.step_limit_s):
+        try:
+            env = gymnasium.make(config.id, **how)
+        except (Exception, SystemExit) as error:
+            raise HostWorldError(f"{config.name} cannot be made: {_reason(error, True)}") from error
+        try:
+            yield env
+        except (Exception, SystemExit) as error:
+            raise HostWorldError(f"{config.name} cannot be trained on: {_reason(error)}") from error
+        finally:
+            env.close()
+
+
+def _reason(error: BaseException, typed: bool = False) -> str:
+    """Why an environment could not be made or begun, in a line."""
+    if isinstance(error, SystemExit):
+        return f"it calls sys.exit({error.code!r})"
+    words = " ".join(str(error).split())
+    if isinstance(error, EnvironmentHangsError) or (isinstance(error, ValueError) and not typed):
+        return words
+    return f"{type(error).__name__}: {words}"
 
 
 def _find_module(env_id: str) -> None:
@@ -201,6 +226,9 @@ def _stage_names(env: AnyEnv, stages: np.ndarray | None) -> tuple[str, ...]:
     found = tuple(map(str, names)) if names is not None else tuple(f"stage {i + 1}" for i in range(stages.size))
     if len(found) != stages.size:
         raise ValueError(f"its info tells {stages.size} stages, but stage_names has {len(found)}: {', '.join(found)}")
+    for name in found:
+        if not name.isprintable():
+            raise ValueError(f"stage name {name!r}: a name must not contain control characters")
     return found
 
 
