@@ -1,9 +1,11 @@
 """Environments of others: what they are made of, that rollouts are what they say, and that agents learn in them."""
 
 import io
+import json
 import multiprocessing
 import os
 import runpy
+import shlex
 import signal
 import subprocess
 import sys
@@ -33,14 +35,16 @@ from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.factors import Continuous, Discrete
 from elden.hosts.vector import Hosts, env_seeds
 from elden.hosts.worker import EnvironmentFailedError
-from elden.hosts.world import HostConfig, HostWorld, HostWorldError
+from elden.hosts.world import HostConfig, HostWorld, HostWorldError, UntrustedModuleError
 from elden.storage.folder import RunFolderError
+from elden.storage.plain import plain
 from elden.training.algorithm import Loop
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.evaluation import _APART, EvaluationConfig
 from elden.training.host import HostCollector, begun_anew
-from elden.training.run import TrainingRun
+from elden.training.run import STATE_VERSION, TrainingRun
 
+TRUST = "gym:host_cases"
 ENVS, ROLLOUT, ITERATIONS = 2, 20, 3
 TINY = TrainingConfig(
     bonus=BonusConfig(
@@ -203,7 +207,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> TrainingRun:
     with pytest.raises(OutOfTimeError):
         TrainingRun(world, TINY, folder, deadline=Deadline.after(0)).run()
     assert not multiprocessing.active_children()
-    again = TrainingRun.open(folder)
+    again = TrainingRun.open(folder, trust=TRUST)
     assert again.begins_episodes_anew
     assert again.world == world
     again.run()
@@ -305,7 +309,63 @@ def test_a_training_whose_module_is_gone_is_named(resumed: TrainingRun, tmp_path
     text = (resumed.folder.path / "config.json").read_text()
     (folder / "config.json").write_text(text.replace("host_cases:", "gone_cases:"))
     with pytest.raises(RunFolderError, match="gone_cases"):
-        TrainingRun.open(folder)
+        TrainingRun.open(folder, trust="gym:gone_cases")
+
+
+# Run folders of others.
+
+
+@pytest.fixture
+def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run folder that somebody else has sent; the module of its environment lies in the current folder."""
+    (tmp_path / "sly_envs.py").write_text("from pathlib import Path\nPath('imported').touch()\n")
+    card = {"name": "gym:sly_envs:Sly-v0", "options": HostConfig("A-v0").card()["options"]}
+    folder = tmp_path / "sent"
+    folder.mkdir()
+    identity = {"world": card, "training": TINY, "version": STATE_VERSION}
+    (folder / "config.json").write_text(json.dumps(plain(identity)))
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+@pytest.mark.parametrize("command", ["resume", "evaluate"])
+@pytest.mark.parametrize("trust", [(), ("--trust", "gym:other")])
+def test_a_module_in_a_run_folder_is_imported_only_if_it_is_named(
+    command: str, trust: tuple[str, ...], sent: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "sent", *trust]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "its environment gym:sly_envs:Sly-v0 is in the module sly_envs" in line
+    allows = line.rpartition("if you trust it: ")[2]
+    assert allows == f"elden {command} sent --trust gym:sly_envs"
+    assert not Path("imported").exists()
+    assert main(shlex.split(allows)[1:]) == 2
+    assert "Sly" in capsys.readouterr().err  # the module has no such environment
+    assert Path("imported").exists()
+    del sys.modules["sly_envs"]
+
+
+def test_the_functions_ask_too(sent: Path) -> None:
+    for call in (elden.resume, elden.evaluate):
+        with pytest.raises(UntrustedModuleError, match="sly_envs"):
+            call("sent")
+    with pytest.raises(UntrustedModuleError, match="sly_envs"):
+        elden.resume("sent", steps=10_000)
+    assert not Path("imported").exists()
+
+
+def test_environments_that_are_installed_need_no_trust(sent: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = sent / "config.json"
+    config.write_text(config.read_text().replace("gym:sly_envs:Sly-v0", "gym:CartPole-v1"))
+    assert main(["evaluate", "sent"]) == 2
+    assert "Dict of entities" in capsys.readouterr().err  # it has been made, and looked at
+
+
+def test_what_is_no_module_is_not_put_on_a_command_line(sent: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = sent / "config.json"
+    config.write_text(config.read_text().replace("sly_envs:", "$(touch x):"))
+    assert main(["evaluate", "sent"]) == 2
+    assert "is no name of a module" in capsys.readouterr().err
 
 
 # Environments that fail.
@@ -427,7 +487,7 @@ def test_a_failure_on_the_command_line_is_told_and_what_was_done_is_kept(
     said = " ".join(capsys.readouterr().out.split())
     assert "environment 0 of host_cases:elden-tests/Corridor-v0 failed in step" in said
     assert "caved in" in said
-    assert main(["resume", str(tmp_path / "run")]) == 0  # its fault comes after 50 steps of a sitting
+    assert main(["resume", str(tmp_path / "run"), "--trust", TRUST]) == 0  # its fault comes after 50 steps of a sitting
     assert "new episodes begin" in " ".join(capsys.readouterr().out.split())
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
@@ -21,6 +21,7 @@ from elden.bonuses.registry import settings_read
 from elden.cli.console import make_console
 from elden.cli.detect import refusals
 from elden.cli.errors import BROKEN, UsageError, check_range
+from elden.cli.opening import OpeningOptions, resume_line
 from elden.cli.options import PresetOptions, as_options, options_of, value_of
 from elden.cli.running import stopping
 from elden.cli.worlds import shown_as, world_or_host_choice
@@ -85,7 +86,7 @@ class TrainOptions:
         if self.time_limit_s is not None:
             check_range("time-limit-s", self.time_limit_s, 0, 1e9)
 
-    def options(self, command_line: str) -> dict[str, object]:
+    def options(self, command_line: str) -> dict[str, Any]:
         """As `TrainingRun` takes them."""
         return {
             "iterations_per_call": self.iterations_per_call,
@@ -184,7 +185,7 @@ class Train(TrainOptions, PresetOptions):
             self.check_wandb(folder)
             try:
                 world = HostWorld.look(self.world) if isinstance(self.world, HostConfig) else self.world
-                training = TrainingRun(world, self.config, folder, **self.options(command_line))  # type: ignore[arg-type]
+                training = TrainingRun(world, self.config, folder, **self.options(command_line))
             except RunFolderError:
                 raise
             except ValueError as error:
@@ -194,7 +195,7 @@ class Train(TrainOptions, PresetOptions):
 
 
 @dataclass(frozen=True)
-class Resume(TrainOptions):
+class Resume(TrainOptions, OpeningOptions):
     """Continue a training run that was stopped or killed, from its run folder; or train a finished one for longer."""
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help_behavior_hint="(required)")] = (
@@ -204,15 +205,22 @@ class Resume(TrainOptions):
     steps: Annotated[int | None, shown_as("INT", "those that it has")] = None
     """Steps of each seed in all, more than the training has so far."""
 
+    def __post_init__(self) -> None:
+        """Check the values."""
+        TrainOptions.__post_init__(self)
+        OpeningOptions.__post_init__(self)
+
     def run(self, command_line: str) -> None:
         """Train to the end."""
         if self.folder == Path():
             raise UsageError("elden resume needs the folder of a run, such as runs/train/carwash-influence-count-plus")
-        with refusals(self.folder):
+        with refusals(self.folder), self.allowing(command_line):
             if self.steps is not None:
-                TrainingRun.extend(self.folder, self.steps)
+                TrainingRun.extend(self.folder, self.steps, self.trust)
             self.check_wandb(self.folder)
-            training = TrainingRun.open(self.folder, **self.options(command_line))
+            training = TrainingRun.open(
+                self.folder, trust=self.trust, step_limit_s=self.step_limit_s, **self.options(command_line)
+            )
         self.train(training, self.folder)
 
 
@@ -220,7 +228,9 @@ def train(training: TrainingRun, folder: Path) -> None:
     """Train with a live view, and print the results."""
     console = make_console()
     if training.finished:
-        console.print(f"{folder} is finished; nothing is left to train (elden resume {folder} --steps N trains longer)")
+        console.print(
+            f"{folder} is finished; nothing is left to train ({resume_line(training)} --steps N trains longer)"
+        )
     else:
         loop = training.config.loop
         if loop.steps <= loop.warmup_steps:
@@ -234,7 +244,7 @@ def train(training: TrainingRun, folder: Path) -> None:
                 " be those of a training run that was never stopped"
             )
         try:
-            with refusals(folder), stopping(console, f"elden resume {folder}"), _view(console, training):
+            with refusals(folder), stopping(console, resume_line(training)), _view(console, training):
                 training.run()
         except (NotFiniteError, EnvironmentFailedError) as error:
             console.print(f"stopped: {error}")

@@ -26,6 +26,14 @@ class HostWorldError(ValueError):
         super().__init__(printable(message))  # it has words of the environment, and is shown on terminals
 
 
+class UntrustedModuleError(HostWorldError):
+    """The environment of a run folder is in a module that nobody has allowed to be imported."""
+
+    def __init__(self, name: str, module: str) -> None:
+        super().__init__(f"its environment {name} is in the module {module}, which is a program that would be run")
+        self.module = module
+
+
 @dataclass(frozen=True)
 class HostConfig:
     """An environment of somebody else's, and how it is stepped."""
@@ -46,8 +54,10 @@ class HostConfig:
             raise HostWorldError("id='' given; it is what gymnasium.make takes, such as elden/Chain-v0")
         for name, words in (("id", (self.id,)), ("env_options", self.env_options)):
             for word in words:
-                if not word.isprintable():
-                    raise HostWorldError(f"{name}={word!r} given; it must not contain control characters")
+                if not isinstance(word, str) or not word.isprintable():
+                    raise HostWorldError(f"{name}={word!r} given; it is a word without control characters")
+        if self.module is not None and not all(map(str.isidentifier, self.module.split("."))):
+            raise HostWorldError(f"id={self.id!r} given; {self.module!r} before the colon is no name of a module")
         if not 0 <= self.step_limit_s <= 1e6:
             raise HostWorldError(f"step_limit_s={self.step_limit_s} given; it takes 0 to 1000000")
         if self.max_steps is not None and self.max_steps < 1:
@@ -58,6 +68,23 @@ class HostConfig:
     def name(self) -> str:
         """What the world is called."""
         return PREFIX + self.id
+
+    @property
+    def module(self) -> str | None:
+        """The module that is imported to find the environment; None for one that Gymnasium knows already."""
+        return self.id.partition(":")[0] if ":" in self.id else None
+
+    def check_trusted(self, trust: str | None) -> None:
+        """Refuse to import a module that stands in a run folder, and that the user has not named.
+
+        Args:
+            trust: What the user has named: `gym:MODULE`, or with an environment after it.
+
+        Raises:
+            UntrustedModuleError: It is another one.
+        """
+        if self.module is not None and (trust or "").removeprefix(PREFIX).partition(":")[0] != self.module:
+            raise UntrustedModuleError(self.name, self.module)
 
     @property
     def options(self) -> tuple[tuple[str, Option], ...]:
@@ -74,10 +101,11 @@ class HostConfig:
         return {"name": self.name, "options": {name: value for name, value in asdict(self).items() if name not in own}}
 
     @classmethod
-    def from_card(cls, name: str, options: Mapping[str, object]) -> "HostConfig":
+    def from_card(cls, name: str, options: Mapping[str, object], step_limit_s: float | None = None) -> "HostConfig":
         """As it was."""
         lists = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
-        return cls(name.removeprefix(PREFIX), **lists)  # type: ignore[arg-type]
+        limit = {} if step_limit_s is None else {"step_limit_s": step_limit_s}
+        return cls(name.removeprefix(PREFIX), **lists, **limit)  # type: ignore[arg-type]
 
 
 def _option(word: str) -> tuple[str, Option]:
@@ -146,7 +174,7 @@ class HostWorld:
 @contextlib.contextmanager
 def _probe(config: HostConfig) -> Iterator[AnyEnv]:
     """The environment, made to be looked at; whatever goes wrong is told with its name."""
-    _find_module(config.id)
+    _find_module(config.module)
     how: dict[str, Any] = dict(config.options)
     if config.max_steps is not None:
         how["max_episode_steps"] = config.max_steps
@@ -173,11 +201,10 @@ def _reason(error: BaseException, typed: bool = False) -> str:
     return f"{type(error).__name__}: {words}"
 
 
-def _find_module(env_id: str) -> None:
+def _find_module(module: str | None) -> None:
     """Let a module in the working directory be found, as `python -m` does."""
-    module = env_id.partition(":")[0] if ":" in env_id else ""
     here = os.getcwd()
-    if module and here not in sys.path and importlib.util.find_spec(module.partition(".")[0]) is None:
+    if module is not None and here not in sys.path and importlib.util.find_spec(module.partition(".")[0]) is None:
         sys.path.insert(0, here)
 
 

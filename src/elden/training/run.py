@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from elden.ahead import compile_ahead
 from elden.dynamics.runs import Deadline, OutOfTimeError
-from elden.hosts.world import HostConfig, HostWorld
+from elden.hosts.world import HostConfig, HostWorld, UntrustedModuleError
 from elden.names import PREFIX
 from elden.provenance import code_digest, provenance
 from elden.storage.checkpoints import Checkpoints, Kept
@@ -121,14 +121,19 @@ class TrainingRun:
         self.command = command
 
     @classmethod
-    def open(cls, folder: Path, **options: Any) -> "TrainingRun":
+    def open(
+        cls, folder: Path, *, trust: str | None = None, step_limit_s: float | None = None, **options: Any
+    ) -> "TrainingRun":
         """A training run that was begun before, from its folder alone.
 
         Args:
             folder: The run folder.
+            trust: `gym:MODULE`, where the run's environment is in this module: it is imported, which runs it.
+            step_limit_s: How long an environment of others may take; None leaves it at the default.
             options: Those of `TrainingRun` that do not change its results.
 
         Raises:
+            UntrustedModuleError: The run's environment is in another module.
             RunFolderError: The folder holds no training run.
         """
         config = read_config(folder)
@@ -136,14 +141,14 @@ class TrainingRun:
             raise RunFolderError(f"{folder} was made by another version of elden, whose states this one cannot read")
         try:
             world, settings = config["world"], from_plain(TrainingConfig, config["training"])
-            return cls(world_of_card(world), settings, folder, **options)
+            return cls(world_of_card(world, trust, step_limit_s), settings, folder, **options)
         except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, RunFolderError):
+            if isinstance(error, RunFolderError | UntrustedModuleError):
                 raise
             raise RunFolderError(f"{folder} holds no training run that can continue: {error}") from None
 
     @classmethod
-    def extend(cls, folder: Path, steps: int) -> None:
+    def extend(cls, folder: Path, steps: int, trust: str | None = None) -> None:
         """Let a training run, finished or not, have more steps.
 
         The result is as if it had had them from the start, but where the learning rate falls: there it continues
@@ -152,11 +157,12 @@ class TrainingRun:
         Args:
             folder: The run folder.
             steps: Steps of each seed in all.
+            trust: As for `open`.
 
         Raises:
             RunFolderError: The folder holds no training run, or one that cannot have so many steps.
         """
-        training = cls.open(folder)
+        training = cls.open(folder, trust=trust)
         config, known = training.config, training.config.loop.steps
         if steps <= known:
             raise RunFolderError(f"{folder} has {known} steps already; --steps {steps} given, which is no more")
@@ -339,14 +345,18 @@ def card_of_world(world: World | HostWorld) -> dict[str, object]:
     return world.config.card() if isinstance(world, HostWorld) else world_card(world)
 
 
-def world_of_card(card: Mapping[str, Any]) -> World | HostWorld:
-    """The world that a training run is in.
+def world_of_card(
+    card: Mapping[str, Any], trust: str | None = None, step_limit_s: float | None = None
+) -> World | HostWorld:
+    """The world that a training run is in; `trust` and `step_limit_s` as for `TrainingRun.open`.
 
     Raises:
         ValueError: It cannot be made.
     """
     if str(card["name"]).startswith(PREFIX):
-        return HostWorld.look(HostConfig.from_card(card["name"], card["options"]))
+        config = HostConfig.from_card(card["name"], card["options"], step_limit_s)
+        config.check_trusted(trust)
+        return HostWorld.look(config)
     return make(card["name"], **card["options"])
 
 
