@@ -33,7 +33,7 @@ from elden.hosts.world import HostConfig, HostWorld
 from elden.names import HOST
 from elden.storage.folder import RunFolderError
 from elden.storage.wandb_run import WandbRun, kept_project, require_wandb
-from elden.training.config import TrainingConfig
+from elden.training.config import MOST_STEPS, TrainingConfig
 from elden.training.host import on_host
 from elden.training.presets import TrainingPreset, training_preset
 from elden.training.run import NotFiniteError, SeedMetrics, TrainingRun
@@ -209,6 +209,8 @@ class Resume(TrainOptions, OpeningOptions):
         """Check the values."""
         TrainOptions.__post_init__(self)
         OpeningOptions.__post_init__(self)
+        if self.steps is not None:
+            check_range("steps", self.steps, 1, MOST_STEPS)
 
     def run(self, command_line: str) -> None:
         """Train to the end."""

@@ -60,8 +60,8 @@ class HostConfig:
             raise HostWorldError(f"id={self.id!r} given; {self.module!r} before the colon is no name of a module")
         if not 0 <= self.step_limit_s <= 1e6:
             raise HostWorldError(f"step_limit_s={self.step_limit_s} given; it takes 0 to 1000000")
-        if self.max_steps is not None and self.max_steps < 1:
-            raise HostWorldError(f"max_steps={self.max_steps} given; an episode has at least 1 step")
+        if self.max_steps is not None and not 1 <= self.max_steps <= 10**9:
+            raise HostWorldError(f"max_steps={self.max_steps} given; an episode has 1 to 1000000000 steps")
         _ = self.options
 
     @property
