@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import elden.factors as factors_module
 from elden.factors import Continuous, Discrete, Entity, Factors, Granularity, Kind, Reduction, Variable
+from elden.names import shown
 
 GRANULARITIES: tuple[Granularity, ...] = ("variable", "entity")
 
@@ -840,3 +841,9 @@ def test_observations_outside_their_bounds_are_refused_by_name() -> None:
 def test_names_hold_no_control_characters() -> None:
     with pytest.raises(ValueError, match=r"entity name '\\x1b\[2J': a name must not contain control characters"):
         Entity("\x1b[2J", (Variable("x", Discrete(2)),))
+
+
+def test_numbers_of_numpy_are_plain_numbers_in_messages() -> None:
+    assert shown(np.int32(3)) == "3"
+    assert shown(np.float32(0.5)) == "0.5"
+    assert shown("three") == "'three'"

@@ -565,7 +565,8 @@ def _from_python(name: str, kind: Kind, value: Number | Sequence[Number] | np.nd
     given = np.asarray(value)
     if given.dtype.kind not in "biuf" or given.size != kind.size or given.ndim > 1:
         wanted = "one number" if kind.size == 1 else f"{kind.size} numbers"
-        raise ValueError(f"{name}: expected {wanted}, got {value!r}")
+        got = value if isinstance(value, np.generic) else repr(value)
+        raise ValueError(f"{name}: expected {wanted}, got {got}")
     if isinstance(kind, Discrete) and np.any(given != np.round(given)):
         raise ValueError(f"{name}: {value} is not an integer; allowed are {kind}")
     with np.errstate(over="ignore"):

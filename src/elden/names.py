@@ -22,3 +22,9 @@ def printable(text: str) -> str:
     Terminals obey such characters, and names and messages come from environments and folders of others.
     """
     return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)
+
+
+def shown(value: object) -> str:
+    """A value as it is written in Python; a number of numpy as the plain number that it is."""
+    item = getattr(value, "item", None)
+    return repr(item() if callable(item) and getattr(value, "ndim", None) == 0 else value)

@@ -374,7 +374,7 @@ def test_what_is_no_module_is_not_put_on_a_command_line(sent: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("fail_at=3", r"(?s)environment [01] of host_cases:.* failed in step\(.*caved in"),
+        ("fail_at=3", r"(?s)environment [01] of host_cases:.* failed in step\(1\):\n.*caved in"),
         ("die_at=3", r"the process of environment [01] of gym:host_cases:.* is gone"),
         ("wrong_at=3", r"gym:host_cases:.*lamp\.on is observed as 7"),
         ("nan_at=3", r"environment [01] of host_cases:.*the reward is nan; it must be finite"),

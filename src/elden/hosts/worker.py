@@ -19,7 +19,7 @@ from elden.hosts.refusals import (
     checked_reward,
 )
 from elden.lifeline import end_with_parent
-from elden.names import printable
+from elden.names import printable, shown
 
 Option: TypeAlias = bool | int | float | str | None
 """A value that an environment is made with."""
@@ -121,11 +121,7 @@ class Reporting(_Wrapper):
             why = f":\n{traceback.format_exc().rstrip()}"
         else:
             return
-        raise EnvironmentFailedError(f"{self.name} failed in {what}({', '.join(map(_shown, given))}){why}")
-
-
-def _shown(action: object) -> str:
-    return str(action) if isinstance(action, np.generic) else repr(action)
+        raise EnvironmentFailedError(f"{self.name} failed in {what}({', '.join(map(shown, given))}){why}")
 
 
 def told(info: Mapping[str, Any], graphs: bool = False) -> dict[str, Any]:
