@@ -19,7 +19,7 @@ from elden.training.host import on_host
 from elden.training.presets import TrainingPreset, training_preset
 from elden.training.run import Progress, TrainingRun
 from elden.worlds.base import World
-from elden.worlds.registry import make
+from elden.worlds.registry import WORLDS, make
 
 
 def train(
@@ -55,7 +55,8 @@ def train(
         **options: Those of `TrainingRun` that do not change results, such as `deadline` or `save_every_s`.
     """
     made = _world(world) if isinstance(world, str) else world
-    settings = training_preset(preset, made.name, bonus) if config is None else config
+    known = made.name if isinstance(made, HostWorld) or made.name in WORLDS else ""  # else a world of the caller's own
+    settings = training_preset(preset, known, bonus) if config is None else config
     if config is None and preset == "plus" and isinstance(made, HostWorld):
         settings = on_host(settings)
     if bonus is not None and settings.bonus_name != bonus:

@@ -575,6 +575,9 @@ def test_presets_are_those_of_the_paper_and_ours() -> None:
     assert command.config == other
     with pytest.raises(ValueError, match="plus"):
         training_preset("pluss", "carwash")
+    with pytest.raises(ValueError, match="no world 'thwing'; did you mean 'thawing'"):
+        training_preset("plus", "thwing")
+    assert training_preset("plus", "gym:some_envs:Lamp-v0") == training_preset("plus", "")
     with pytest.raises(ValueError, match="no bonus"):
         training_preset("plus", "carwash", "boredom")
 
