@@ -88,6 +88,15 @@ def test_help_of_a_subcommand_lists_every_world(capsys: pytest.CaptureFixture[st
     assert all(re.search(rf"• {name}\b", out) for name in WORLDS)
 
 
+def test_a_device_that_is_not_there_is_answered_with_a_line() -> None:
+    env = {**os.environ, "JAX_PLATFORMS": "tpu"}
+    words = [sys.executable, "-m", "elden.cli", "info", "chain"]
+    said = subprocess.run(words, capture_output=True, text=True, env=env, check=False)
+    assert said.returncode == 2
+    (line,) = said.stderr.splitlines()
+    assert line.startswith("elden: JAX_PLATFORMS=tpu asks for a device that cannot be used here (")
+
+
 @pytest.mark.parametrize("words", ["--steps 1e6", "--steps=1M", "--steps 1000k", "--steps 1_000_000", "--steps=1.0e+6"])
 def test_a_million_steps_can_be_written_in_several_ways(words: str) -> None:
     command = parse(["train", "thawing", *words.split(), "--seeds", "2"])

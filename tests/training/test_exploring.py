@@ -40,6 +40,7 @@ from elden.storage.folder import OtherRunError, RunFolderError
 from elden.storage.plain import leaves
 from elden.training.algorithm import Loop, LoopState
 from elden.training.config import LoopConfig, TrainingConfig
+from elden.training.memory import MemoryNeed, memory_need
 from elden.training.presets import training_preset
 from elden.training.run import STATE_VERSION, NotFiniteError, TrainingRun, _init, _program
 from elden.training.scale import Scale
@@ -597,3 +598,45 @@ def test_a_request_to_terminate_is_an_interruption(capsys: pytest.CaptureFixture
     assert ended.value.code == 130
     assert "or `elden resume runs/some`, continues" in " ".join(capsys.readouterr().out.split())
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+# Memory.
+
+
+def test_memory_is_forecast_from_the_shapes_of_the_state() -> None:
+    few, many = (memory_need(LOOP, jax.vmap(jax.random.key)(jnp.arange(number, dtype=jnp.uint32))) for number in (1, 3))
+    assert (few.seeds, many.seeds) == (1, 3)
+    assert (many.state, many.replay, many.rollout) == (3 * few.state, 3 * few.replay, 3 * few.rollout)
+    assert 0 < few.replay < few.state
+    longer = Loop.of(
+        WORLD, replace(TINY, bonus=replace(TINY.bonus, ensemble=replace(TINY.bonus.ensemble, capacity=10**6)))
+    )
+    assert memory_need(longer, jax.vmap(jax.random.key)(jnp.arange(1, dtype=jnp.uint32))).replay > 10**6
+
+
+def test_what_would_fit_is_said() -> None:
+    gib = 2**30
+    need = MemoryNeed(state=8 * gib, replay=6 * gib, rollout=gib, seeds=10)
+    assert need.whole == 20 * gib
+    assert "12 GiB for replay" in need.advice(None)
+    assert need.advice(11 * gib).endswith("and 11 GiB are there: --seeds 5 would fit")
+    assert need.advice(gib).endswith("not even one seed would fit, so make that smaller")
+    assert need.advice(40 * gib).endswith("and 40 GiB are there")
+    assert "4 GiB for rollouts" in replace(need, replay=0).advice(None)
+
+
+def test_too_little_memory_is_answered_with_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "chain", "--bonus", "none", "--seeds", "2", "--steps", "400", "--out", str(tmp_path / "run")]
+    monkeypatch.setattr("elden.cli.train.memory_there", lambda: 1000)
+    assert main(words) == 2
+    assert "the device has not enough memory: about " in capsys.readouterr().err
+    monkeypatch.setattr("elden.cli.train.memory_there", lambda: 10**12)
+
+    def run(_: TrainingRun) -> None:
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes.\nmany\nlines")
+
+    monkeypatch.setattr(TrainingRun, "run", run)
+    assert main(words) == 1
+    assert "stopped: the device has not enough memory; about " in capsys.readouterr().out

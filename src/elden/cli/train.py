@@ -35,6 +35,7 @@ from elden.storage.folder import RunFolderError
 from elden.storage.wandb_run import WandbRun, kept_project, require_wandb
 from elden.training.config import MOST_STEPS, TrainingConfig
 from elden.training.host import on_host
+from elden.training.memory import memory_need, memory_there, out_of_memory
 from elden.training.presets import TrainingPreset, training_preset
 from elden.training.run import NotFiniteError, SeedMetrics, TrainingRun
 from elden.worlds.base import World
@@ -245,11 +246,19 @@ def train(training: TrainingRun, folder: Path) -> None:
                 f"{training.world.name} cannot be put back to where it was: new episodes begin, and numbers will not"
                 " be those of a training run that was never stopped"
             )
+        need, there = memory_need(training.loop, training.keys), memory_there()
+        if there is not None and need.state > there:
+            raise UsageError(f"the device has not enough memory: {need.advice(there)}")
         try:
             with refusals(folder), stopping(console, resume_line(training)), _view(console, training):
                 training.run()
         except (NotFiniteError, EnvironmentFailedError) as error:
             console.print(f"stopped: {error}")
+            raise SystemExit(BROKEN) from None
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            console.print(f"stopped: the device has not enough memory; {need.advice(there)}")
             raise SystemExit(BROKEN) from None
     console.print(_results(training))
     console.print(f"\n{folder}")
