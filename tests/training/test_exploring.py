@@ -600,6 +600,53 @@ def test_a_request_to_terminate_is_an_interruption(capsys: pytest.CaptureFixture
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+BUSY = """
+import hashlib
+from elden.cli import running
+from elden.cli.console import make_console
+running._AGAIN_S = 0.3
+with running.stopping(make_console()):
+    print("here", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # like a compiled call: Python handles no signal in it
+"""
+
+
+def test_a_second_signal_ends_a_compiled_call_at_once() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", BUSY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+        time.sleep(0.5)
+        process.terminate()
+        process.terminate()  # the same request, as a scheduler and a parent both pass it on
+        time.sleep(1.0)
+        assert process.poll() is None
+        process.terminate()
+        _, said = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert [line[:26] for line in said.splitlines()] == ["elden: asked to end; waiti", "elden: asked twice, so it "]
+
+
+def test_a_repeated_signal_does_not_break_off_what_keeps_the_state() -> None:
+    kept = []
+
+    def work() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGTERM)
+            kept.append("state")
+
+    with pytest.raises(SystemExit), stopping(make_console()):
+        work()
+    assert kept == ["state"]
+
+
 # Memory.
 
 
