@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import asdict, replace
 from functools import lru_cache
@@ -30,7 +31,7 @@ from elden.cli.arguments import parse
 from elden.cli.console import make_console
 from elden.cli.options import options_of
 from elden.cli.running import stopping
-from elden.cli.train import Train
+from elden.cli.train import Train, _forecast, _tell_that_it_takes_long
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.dynamics.runs import Deadline, OutOfTimeError
 from elden.graphs.input_mask import LearntMask
@@ -645,6 +646,51 @@ def test_a_repeated_signal_does_not_break_off_what_keeps_the_state() -> None:
     with pytest.raises(SystemExit), stopping(make_console()):
         work()
     assert kept == ["state"]
+
+
+def test_the_first_call_forecasts_the_rest(tmp_path: Path) -> None:
+    training = TrainingRun(WORLD, TINY, tmp_path)
+    training.call_s = 0.5
+    words = _forecast(training, 1)
+    assert words == "a rollout of all seeds, with what is learnt from it, took 0.5 s; about 20 s are left"
+    training.call_s, training.iterations_per_call = 90.0, 10
+    assert "10 rollouts of all seeds" in str(_forecast(training, 1))
+    assert "about 270 s are left. Ctrl-C and --time-limit-s wait" in str(_forecast(training, 1))
+    training.iterations_per_call = 40
+    assert _forecast(training, 1) is None
+
+
+def test_no_call_is_begun_that_the_time_limit_would_break_off(tmp_path: Path) -> None:
+    training = TrainingRun(WORLD, TINY, tmp_path, deadline=Deadline.after(100))
+    assert training._ends_before(200.0)
+    assert not training._ends_before(50.0)
+    assert not TrainingRun(WORLD, TINY, tmp_path)._ends_before(1e9)
+
+
+def test_more_steps_than_a_year_takes_are_refused(tmp_path: Path) -> None:
+    training = TrainingRun(WORLD, TINY, tmp_path)
+    training.folder.write_summary({"steps_per_s": 1000.0})
+    with pytest.raises(RunFolderError, match=r"--steps 1000000000000 given, which takes 63 years at the 1,000 steps/s"):
+        TrainingRun.extend(tmp_path, 10**12)
+    assert training.finished
+    assert TrainingRun.open(tmp_path).config.loop.steps == STEPS
+
+
+def test_what_takes_long_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("elden.cli.train._LONG_S", 0.05)
+    training, begun = TrainingRun(WORLD, TINY, tmp_path, deadline=Deadline.after(0)), threading.Event()
+    watch = threading.Thread(target=_tell_that_it_takes_long, args=(make_console(), training, begun))
+    watch.start()
+    time.sleep(0.2)
+    training.call_began = time.monotonic()
+    time.sleep(0.2)
+    begun.set()
+    watch.join()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("compiling for 0 s; the time limit is over, but")
+    assert lines[-1].startswith("in the first call for 0 s; the time limit is over, but")
 
 
 # Memory.

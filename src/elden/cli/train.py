@@ -1,6 +1,7 @@
 """`elden train` and `elden resume`: agents that explore, and what they do as they learn."""
 
 import re
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -41,6 +42,8 @@ from elden.training.run import NotFiniteError, SeedMetrics, TrainingRun
 from elden.worlds.base import World
 
 _LINE_EVERY_S = 10.0
+_LONG_S = 60.0
+"""A call that takes longer is worth a warning."""
 _ROWS = {
     "success where solvable": "episode/success_solvable",
     "success": "episode/success",
@@ -282,9 +285,53 @@ def _results(training: TrainingRun) -> Table:
 def _view(console: Console, training: TrainingRun) -> Iterator[None]:
     """A live view on a terminal; elsewhere a line every now and then."""
     view = _Live(console, training) if console.is_terminal else _Lines(console, training)
-    training.progress = view.show
-    with view:
-        yield
+    begun = threading.Event()
+
+    def show(done: int, total: int, metrics: SeedMetrics) -> None:
+        if not begun.is_set():
+            begun.set()
+            if (words := _forecast(training, done)) is not None:
+                console.print(words)
+        view.show(done, total, metrics)
+
+    training.progress = show
+    threading.Thread(target=_tell_that_it_takes_long, args=(console, training, begun), daemon=True).start()
+    try:
+        with view:
+            yield
+    finally:
+        begun.set()
+
+
+def _forecast(training: TrainingRun, done: int) -> str | None:
+    """What the first call of a sitting says of those that follow; None where it was the last one.
+
+    Args:
+        training: The training run.
+        done: Iterations after the first one of the call.
+    """
+    took, each = training.call_s or 0.0, training.iterations_per_call
+    left = -(-(training.config.loop.iterations - done + 1 - each) // each)
+    if left < 1:
+        return None
+    number = "a rollout" if each == 1 else f"{each} rollouts"
+    words = (
+        f"{number} of all seeds, with what is learnt from it, took {took:.3g} s; about {left * took:,.0f} s are left"
+    )
+    if took < _LONG_S:
+        return words
+    return f"{words}. Ctrl-C and --time-limit-s wait for the end of such a call; a second Ctrl-C does not"
+
+
+def _tell_that_it_takes_long(console: Console, training: TrainingRun, begun: threading.Event) -> None:
+    """Say every minute what is being waited for, until the first call is over."""
+    since = time.monotonic()
+    while not begun.wait(_LONG_S):
+        compiling = training.call_began is None
+        waited = time.monotonic() - (training.call_began or since)
+        what = f"{'compiling' if compiling else 'in the first call'} for {waited:,.0f} s"
+        limit = "; the time limit is over, but a call is not broken off" if training.deadline.over else ""
+        console.print(f"{what}{limit}")
 
 
 class _Pace:

@@ -43,6 +43,8 @@ Progress: TypeAlias = Callable[[int, int, SeedMetrics], None]
 STATE_VERSION = 9
 """Changes when the same settings and seed no longer give the same training."""
 
+_YEAR_S = 365.25 * 86_400
+
 _MAY_BE_MISSING = ("episode/", "stage/", "graph/")
 """Metrics that are NaN in a rollout in which no episode ends, or no graph is read."""
 
@@ -95,7 +97,7 @@ class TrainingRun:
             iterations_per_call: Iterations between two returns to the host.
             save_every_s: Time after which the state is kept.
             keep: How many states are kept.
-            deadline: When to stop, at the end of a call.
+            deadline: When to stop, at the end of a call. No call is begun that would take longer, if the last one did.
             progress: Called after every iteration.
             command: The command line, for the records.
 
@@ -119,6 +121,10 @@ class TrainingRun:
         self.deadline = deadline or Deadline()
         self.progress = progress
         self.command = command
+        self.call_began: float | None = None
+        """When the call that is running began, of `time.monotonic`; None while there is none."""
+        self.call_s: float | None = None
+        """How long the last call took."""
 
     @classmethod
     def open(
@@ -166,7 +172,16 @@ class TrainingRun:
         config, known = training.config, training.config.loop.steps
         if steps <= known:
             raise RunFolderError(f"{folder} has {known} steps already; --steps {steps} given, which is no more")
-        longer = replace(config, loop=replace(config.loop, steps=steps))
+        speed = training.folder.read_summary().get("steps_per_s") if training.finished else None
+        each_s = 1.0 / speed if isinstance(speed, int | float) and speed > 0 else 0.0
+        if (years := (steps - known) * config.seeds * each_s / _YEAR_S) > 1:
+            raise RunFolderError(
+                f"--steps {steps} given, which takes {years:,.0f} years at the {speed:,.0f} steps/s that {folder} had"
+            )
+        try:
+            longer = replace(config, loop=replace(config.loop, steps=steps))
+        except ValueError as error:
+            raise RunFolderError(f"--{error}") from None
         with training.folder.locked():
             training.folder.change(cls.identity(training.world, longer))
 
@@ -219,18 +234,20 @@ class TrainingRun:
             while iteration < total:
                 number = min(self.iterations_per_call, total - iteration)
                 program, compile_s = program_of(number).ready(state, keys)
-                began = time.perf_counter()
+                self.call_began = time.monotonic()
                 after, metrics = program(state, keys, jnp.int32(iteration))
                 logged = list(_by_iteration(metrics))
-                clock = clock.plus(compile_s, time.perf_counter() - began)
+                self.call_s, self.call_began = time.monotonic() - self.call_began, None
+                clock = clock.plus(compile_s, self.call_s)
                 for i, each in enumerate(logged):
                     self._check(iteration + i, each)
                 # Both at once: whatever happens while metrics are logged, a state is kept under its own number.
                 first, state, iteration = iteration, after, iteration + number
                 for i, each in enumerate(logged, 1):
                     self._log(first + i, each)
-                if iteration < total and self.deadline.over:
-                    raise OutOfTimeError(f"the time limit is over, after {iteration} of {total} iterations")
+                if iteration < total and self._ends_before(self.call_s):
+                    why = "is over" if self.deadline.over else f"leaves no time for another call of {self.call_s:.3g} s"
+                    raise OutOfTimeError(f"the time limit {why}, after {iteration} of {total} iterations")
                 if time.monotonic() - saved > self.save_every_s:
                     self._save(iteration, state, clock)
                     kept, saved = iteration, time.monotonic()
@@ -239,6 +256,10 @@ class TrainingRun:
                 self._save(iteration, state, clock)
             self.folder.close()
         return state, clock
+
+    def _ends_before(self, seconds: float) -> bool:
+        """Whether the deadline comes before so many seconds are over."""
+        return self.deadline.at_s is not None and time.monotonic() + seconds >= self.deadline.at_s
 
     @contextmanager
     def _programs(self, iteration: int) -> "Iterator[_ProgramOf]":
