@@ -43,7 +43,7 @@ from elden.training.algorithm import Loop, LoopState
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.memory import MemoryNeed, memory_need
 from elden.training.presets import training_preset
-from elden.training.run import STATE_VERSION, NotFiniteError, TrainingRun, _init, _program
+from elden.training.run import STATE_VERSION, Call, NotFiniteError, TrainingRun, _init, _program
 from elden.training.scale import Scale
 from elden.transitions import Steps
 
@@ -221,7 +221,7 @@ def after(iterations: int, seeds: int = 2, seed: int = 0) -> tuple[LoopState[Any
         return _init(LOOP)(keys), {}
     state, _ = after(iterations - 1, seeds, seed)
     program, _ = _program(LOOP, 1, seeds).ready(state, keys)
-    state, told = program(state, keys, jnp.int32(iterations - 1))
+    state, told = program(state, keys, jnp.int32(iterations - 1), jnp.int32(1))
     return state, {name: np.asarray(values[0]) for name, values in told.items()}
 
 
@@ -650,14 +650,27 @@ def test_a_repeated_signal_does_not_break_off_what_keeps_the_state() -> None:
 
 def test_the_first_call_forecasts_the_rest(tmp_path: Path) -> None:
     training = TrainingRun(WORLD, TINY, tmp_path)
-    training.call_s = 0.5
-    words = _forecast(training, 1)
+    assert _forecast(training) is None
+    training.last_call = Call(1, 1, 0.5)
+    words = _forecast(training)
     assert words == "a rollout of all seeds, with what is learnt from it, took 0.5 s; about 20 s are left"
-    training.call_s, training.iterations_per_call = 90.0, 10
-    assert "10 rollouts of all seeds" in str(_forecast(training, 1))
-    assert "about 270 s are left. Ctrl-C and --time-limit-s wait" in str(_forecast(training, 1))
-    training.iterations_per_call = 40
-    assert _forecast(training, 1) is None
+    training.last_call = Call(38, 2, 180.0)
+    assert "about 180 s are left. Ctrl-C and --time-limit-s wait" in str(_forecast(training))
+    training.last_call = Call(40, 10, 90.0)
+    assert _forecast(training) is None
+
+
+def test_calls_are_bounded_in_time(tmp_path: Path) -> None:
+    training = TrainingRun(WORLD, TINY, tmp_path, iterations_per_call=20)
+    assert training._next(40) == 1
+    for each_s, number in ((0.5, 20), (12.0, 5), (70.0, 1), (0.0, 20)):
+        training.last_call = Call(5, 2, 2 * each_s)
+        assert training._next(35) == number
+    assert training._next(3) == 3
+    training.deadline, training.last_call = Deadline.after(9.5), Call(5, 1, 2.0)
+    assert training._next(35) == 4
+    training.deadline = Deadline.after(0)
+    assert training._next(35) == 1
 
 
 def test_no_call_is_begun_that_the_time_limit_would_break_off(tmp_path: Path) -> None:

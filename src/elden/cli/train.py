@@ -79,7 +79,7 @@ class TrainOptions:
     """Seconds between two states that are kept, in case the process is killed. Ctrl-C, or a request to
     terminate, always keeps one."""
     iterations_per_call: int = 1
-    """Rollouts made by one call of the compiled program."""
+    """Rollouts made by one call of the compiled program, at most: a call takes no more than about a minute."""
     wandb: Annotated[str | None, shown_as("PROJECT", "none, or where the run is logged already")] = None
     """Log to this project of Weights & Biases too (pip install ".[wandb]")."""
 
@@ -290,7 +290,7 @@ def _view(console: Console, training: TrainingRun) -> Iterator[None]:
     def show(done: int, total: int, metrics: SeedMetrics) -> None:
         if not begun.is_set():
             begun.set()
-            if (words := _forecast(training, done)) is not None:
+            if (words := _forecast(training)) is not None:
                 console.print(words)
         view.show(done, total, metrics)
 
@@ -303,24 +303,18 @@ def _view(console: Console, training: TrainingRun) -> Iterator[None]:
         begun.set()
 
 
-def _forecast(training: TrainingRun, done: int) -> str | None:
-    """What the first call of a sitting says of those that follow; None where it was the last one.
-
-    Args:
-        training: The training run.
-        done: Iterations after the first one of the call.
-    """
-    took, each = training.call_s or 0.0, training.iterations_per_call
-    left = -(-(training.config.loop.iterations - done + 1 - each) // each)
-    if left < 1:
+def _forecast(training: TrainingRun) -> str | None:
+    """What the first call of a sitting says of those that follow; None where it was the last one."""
+    call, total = training.last_call, training.config.loop.iterations
+    if call is None or call.reached == total:
         return None
-    number = "a rollout" if each == 1 else f"{each} rollouts"
     words = (
-        f"{number} of all seeds, with what is learnt from it, took {took:.3g} s; about {left * took:,.0f} s are left"
+        f"a rollout of all seeds, with what is learnt from it, took {call.each_s:.3g} s;"
+        f" about {(total - call.reached) * call.each_s:,.0f} s are left"
     )
-    if took < _LONG_S:
+    if call.each_s < _LONG_S:
         return words
-    return f"{words}. Ctrl-C and --time-limit-s wait for the end of such a call; a second Ctrl-C does not"
+    return f"{words}. Ctrl-C and --time-limit-s wait for the end of a rollout; a second Ctrl-C does not"
 
 
 def _tell_that_it_takes_long(console: Console, training: TrainingRun, begun: threading.Event) -> None:
@@ -338,24 +332,18 @@ class _Pace:
     """How fast a training run goes, since the end of its first call in this sitting."""
 
     def __init__(self, training: TrainingRun) -> None:
-        self.loop, self.seeds = training.config.loop, training.config.seeds
-        self.each = training.iterations_per_call
-        self.first: int | None = None
+        self.training, self.loop, self.seeds = training, training.config.loop, training.config.seeds
         self.began: tuple[float, int] | None = None
 
-    def speed(self, done: int) -> float | None:
+    def speed(self) -> float | None:
         """Steps of all seeds in a second; None where nothing has been measured yet."""
-        now = time.monotonic()
-        self.first = done if self.first is None else self.first
-        if self.began is None:
-            if done >= self.first + self.each - 1 or done == self.loop.iterations:
-                self.began = (now, done)
+        now, call = time.monotonic(), self.training.last_call
+        if call is None:
             return None
-        # The iterations of a call are logged together, when all of them are done.
-        calls = -(-(done - self.began[1]) // self.each)
-        ended = min(calls * self.each, self.loop.iterations - self.began[1])
-        taken = ended * self.loop.steps_per_iteration * self.seeds
-        return taken / (now - self.began[0]) if taken and now > self.began[0] else None
+        if self.began is None:
+            self.began = now, call.reached
+        taken = (call.reached - self.began[1]) * self.loop.steps_per_iteration * self.seeds
+        return taken / (now - self.began[0]) if taken else None
 
     def left_s(self, done: int, speed: float) -> float:
         """Seconds until the end."""
@@ -376,7 +364,7 @@ class _Lines:
         return
 
     def show(self, done: int, total: int, metrics: SeedMetrics) -> None:
-        now, speed = time.monotonic(), self.pace.speed(done)
+        now, speed = time.monotonic(), self.pace.speed()
         if done < total and now - self.said < _LINE_EVERY_S:
             return
         self.said = now
@@ -405,7 +393,7 @@ class _Live:
         self.live.stop()
 
     def show(self, done: int, total: int, metrics: SeedMetrics) -> None:
-        steps, speed = self.config.loop.steps_per_iteration, self.pace.speed(done)
+        steps, speed = self.config.loop.steps_per_iteration, self.pace.speed()
         said = "" if speed is None else f"{speed:,.0f} steps/s"
         self.bar.update(self.task, completed=done, description=f"{done * steps:,} steps", speed=said)
         self.live.update(Group(self.bar, self._table(metrics)))

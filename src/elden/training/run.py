@@ -43,6 +43,7 @@ Progress: TypeAlias = Callable[[int, int, SeedMetrics], None]
 STATE_VERSION = 9
 """Changes when the same settings and seed no longer give the same training."""
 
+_CALL_S = 60.0
 _YEAR_S = 365.25 * 86_400
 
 _MAY_BE_MISSING = ("episode/", "stage/", "graph/")
@@ -72,6 +73,26 @@ class Clock:
         return cls(float(known.get("compile_s", 0.0)), float(known.get("train_s", 0.0)))
 
 
+@dataclass(frozen=True)
+class Call:
+    """A call of the compiled program that has ended.
+
+    Attributes:
+        reached: Iterations of the training that were done when it ended.
+        iterations: How many of them it made.
+        seconds: How long it took.
+    """
+
+    reached: int
+    iterations: int
+    seconds: float
+
+    @property
+    def each_s(self) -> float:
+        """How long an iteration took."""
+        return self.seconds / self.iterations
+
+
 class TrainingRun:
     """Agents in training in one world."""
 
@@ -94,7 +115,8 @@ class TrainingRun:
             world: Where agents act.
             config: How they learn.
             folder: The run folder. One that holds an unfinished training with the same settings continues.
-            iterations_per_call: Iterations between two returns to the host.
+            iterations_per_call: Iterations between two returns to the host, at most: a call takes no more than about a
+                minute, going by the one before.
             save_every_s: Time after which the state is kept.
             keep: How many states are kept.
             deadline: When to stop, at the end of a call. No call is begun that would take longer, if the last one did.
@@ -123,8 +145,8 @@ class TrainingRun:
         self.command = command
         self.call_began: float | None = None
         """When the call that is running began, of `time.monotonic`; None while there is none."""
-        self.call_s: float | None = None
-        """How long the last call took."""
+        self.last_call: Call | None = None
+        """The call that has ended last in this sitting."""
 
     @classmethod
     def open(
@@ -232,21 +254,22 @@ class TrainingRun:
         kept, saved = iteration, time.monotonic()
         try:
             while iteration < total:
-                number = min(self.iterations_per_call, total - iteration)
-                program, compile_s = program_of(number).ready(state, keys)
+                program, compile_s = program_of(min(self.iterations_per_call, total)).ready(state, keys)
+                number = self._next(total - iteration)
                 self.call_began = time.monotonic()
-                after, metrics = program(state, keys, jnp.int32(iteration))
-                logged = list(_by_iteration(metrics))
-                self.call_s, self.call_began = time.monotonic() - self.call_began, None
-                clock = clock.plus(compile_s, self.call_s)
+                after, metrics = program(state, keys, jnp.int32(iteration), jnp.int32(number))
+                logged = list(_by_iteration(metrics))[:number]
+                call = Call(iteration + number, number, time.monotonic() - self.call_began)
+                self.last_call, self.call_began = call, None
+                clock = clock.plus(compile_s, call.seconds)
                 for i, each in enumerate(logged):
                     self._check(iteration + i, each)
                 # Both at once: whatever happens while metrics are logged, a state is kept under its own number.
                 first, state, iteration = iteration, after, iteration + number
                 for i, each in enumerate(logged, 1):
                     self._log(first + i, each)
-                if iteration < total and self._ends_before(self.call_s):
-                    why = "is over" if self.deadline.over else f"leaves no time for another call of {self.call_s:.3g} s"
+                if iteration < total and self._ends_before(call.each_s):
+                    why = "is over" if self.deadline.over else f"leaves no time for another {call.each_s:.3g} s"
                     raise OutOfTimeError(f"the time limit {why}, after {iteration} of {total} iterations")
                 if time.monotonic() - saved > self.save_every_s:
                     self._save(iteration, state, clock)
@@ -256,6 +279,18 @@ class TrainingRun:
                 self._save(iteration, state, clock)
             self.folder.close()
         return state, clock
+
+    def _next(self, left: int) -> int:
+        """How many iterations the next call has: one at first, then as many as take a minute, or until the deadline.
+
+        Args:
+            left: How many there are to be done.
+        """
+        if self.last_call is None:
+            return 1
+        seconds = _CALL_S if self.deadline.at_s is None else min(_CALL_S, self.deadline.at_s - time.monotonic())
+        fit = int(seconds / max(self.last_call.each_s, 1e-6))
+        return max(1, min(self.iterations_per_call, left, fit))
 
     def _ends_before(self, seconds: float) -> bool:
         """Whether the deadline comes before so many seconds are over."""
@@ -355,7 +390,10 @@ def _by_iteration(metrics: Mapping[str, Float[Array, "iteration seed"]]) -> Iter
         yield {name: values[i].tolist() for name, values in arrays.items()}
 
 
-_Advance: TypeAlias = Callable[[LoopState[Any], Key[Array, " seed"], Int[Array, ""]], tuple[LoopState[Any], Metrics]]
+_Advance: TypeAlias = Callable[
+    [LoopState[Any], Key[Array, " seed"], Int[Array, ""], Int[Array, ""]], tuple[LoopState[Any], Metrics]
+]
+"""Makes iterations: of a state, keys, the number of the first one, and how many."""
 
 
 _ProgramOf: TypeAlias = "Callable[[int], _Program | HostProgram]"
@@ -382,26 +420,41 @@ def world_of_card(
 
 
 class _Program:
-    """Some iterations as one compiled program."""
+    """Some iterations as one compiled program; how many of them are made is said in the call."""
 
-    def __init__(self, loop: Loop[Any], number: int) -> None:
-        self.loop, self.number = loop, number
+    def __init__(self, loop: Loop[Any], most: int) -> None:
+        self.loop, self.most = loop, most
         self.compiled: _Advance | None = None
 
     def ready(self, state: LoopState[Any], keys: Key[Array, " seed"]) -> tuple[_Advance, float]:
         """The program, and the time that it took to compile where it had not been yet."""
         if self.compiled is not None:
             return self.compiled, 0.0
-        self.compiled, compile_s = compile_ahead(self._advance, (state, keys, jnp.int32(0)))
+        self.compiled, compile_s = compile_ahead(self._advance, (state, keys, jnp.int32(0), jnp.int32(1)))
         return self.compiled, compile_s
 
     def _advance(
-        self, state: LoopState[Any], keys: Key[Array, " seed"], first: Int[Array, ""]
+        self, state: LoopState[Any], keys: Key[Array, " seed"], first: Int[Array, ""], number: Int[Array, ""]
     ) -> tuple[LoopState[Any], Metrics]:
+        """The state after these iterations, and metrics with an axis for iterations; zeros for those not made."""
+
         def one(state: LoopState[Any], iteration: Int[Array, ""]) -> tuple[LoopState[Any], Metrics]:
             return self.loop.iterate(state, keys, iteration)
 
-        return jax.lax.scan(one, state, first + jnp.arange(self.number, dtype=jnp.int32))
+        if self.most == 1:
+            return jax.lax.scan(one, state, first + jnp.arange(1, dtype=jnp.int32))
+        shapes = jax.eval_shape(lambda state: one(state, first)[1], state)
+        logged: Metrics = {name: jnp.zeros((self.most, *each.shape), each.dtype) for name, each in shapes.items()}
+
+        def advance(
+            carry: tuple[Int[Array, ""], LoopState[Any], Metrics],
+        ) -> tuple[Int[Array, ""], LoopState[Any], Metrics]:
+            i, state, logged = carry
+            state, metrics = one(state, first + i)
+            return i + 1, state, {name: logged[name].at[i].set(each) for name, each in metrics.items()}
+
+        _, state, logged = jax.lax.while_loop(lambda carry: carry[0] < number, advance, (jnp.int32(0), state, logged))
+        return state, logged
 
 
 @lru_cache(maxsize=8)
