@@ -146,6 +146,10 @@ def test_help_of_a_world_lists_its_options(capsys: pytest.CaptureFixture[str], n
         ),
         ("train thawing --ppo.entropy inf", "--ppo.entropy inf given; it must be 0 or more, and finite"),
         ("resume runs/some --steps 1e30", "given; it takes 1 to 1000000000000"),
+        *(
+            (f"{command}{'a' * 300}", "File name too long")
+            for command in ("train chain --out ", "resume ", "evaluate ", "compare --out ", "demo --out ")
+        ),
         ("play carwash --profile skill", "'skill'"),
         ("play thawing --profile primitives --goto path", "goto='path' given, but profile='primitives' has no goTo"),
         ("play thawing --seed -1", "--seed -1 given; it takes 0 to 4294967295"),

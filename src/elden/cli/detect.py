@@ -134,9 +134,9 @@ class Detect(StudyOptions):
 @contextmanager
 def refusals(folder: Path) -> Iterator[None]:
     """Answer mistakes of the user with one line; any other error is one of the program, and shows where it is."""
-    if folder.exists() and not os.access(folder, os.W_OK):
-        raise UsageError(f"--out {folder} cannot be written to")
     try:
+        if folder.exists() and not os.access(folder, os.W_OK):
+            raise UsageError(f"{folder} cannot be written to; choose another folder, or change its permissions")
         yield
     except OSError as error:
         raise refusal(error) from None
