@@ -1,6 +1,7 @@
 """An environment of somebody else's: plain Gymnasium, registered in a module of its own. Imports nothing of elden."""
 
 import os
+import time
 from typing import Any
 
 import gymnasium
@@ -26,9 +27,10 @@ class Corridor(gymnasium.Env[Any, Any]):
         die_at: int = -1,
         wrong_at: int = -1,
         nan_at: int = -1,
+        hang_at: int = -1,
         tell: bool = False,
     ) -> None:
-        self.length, self.tell, self.nan_at = length, tell, nan_at
+        self.length, self.tell, self.nan_at, self.hang_at = length, tell, nan_at, hang_at
         self.faults = (fail_at, die_at, wrong_at)
         self.observation_space = spaces.Dict(
             {
@@ -53,6 +55,8 @@ class Corridor(gymnasium.Env[Any, Any]):
         fail_at, die_at, wrong_at = self.faults
         if self.taken == fail_at:
             raise ZeroDivisionError("the corridor has caved in")
+        if self.taken == self.hang_at:
+            time.sleep(60)
         if self.taken == die_at:
             os._exit(3)
         last = self.length - 1

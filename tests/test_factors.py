@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import elden.factors as factors_module
 from elden.factors import Continuous, Discrete, Entity, Factors, Granularity, Kind, Reduction, Variable
+from elden.names import shown
 
 GRANULARITIES: tuple[Granularity, ...] = ("variable", "entity")
 
@@ -813,3 +814,36 @@ def test_the_mask_of_edges_leaves_self_edges_out(dst: Granularity, src: Granular
     by_hand = [[letter == "1" for letter in row] for row in expected]
     assert DISCRETE.edge_mask(dst, src).tolist() == by_hand
     assert DISCRETE.reduce_graph(np.zeros((3, 4), bool), dst, src).shape == DISCRETE.edge_mask(dst, src).shape
+
+
+def test_observations_outside_their_bounds_are_refused_by_name() -> None:
+    factors = Factors(
+        (
+            Entity("arm", (Variable("reach", Continuous(2, -1.0, 3.0)), Variable("grip", Continuous(1, 0.0)))),
+            Entity("lamp", (Variable("on", Discrete(2)),)),
+        )
+    )
+    good = np.array([[-1.0, 3.0, 1e30, 1.0], [-1.0039, 3.0039, -0.0009, 0.0]], np.float32)
+    assert factors.checked(good) is good
+    for column, value, words in (
+        (0, -1.01, r"arm\.reach is observed as -1.01; it must be a finite number in \[-1, 3\]"),
+        (1, 3.01, r"arm\.reach is observed as 3.01"),
+        (2, -0.1, r"arm\.grip is observed as -0.1; it must be a finite number in \[0, inf\]"),
+        (2, np.inf, r"arm\.grip is observed as inf"),
+        (3, 0.5, r"lamp\.on is observed as 0.5; it must be one of 0\.\.1"),
+    ):
+        bad = good.copy()
+        bad[1, column] = value
+        with pytest.raises(ValueError, match=words):
+            factors.checked(bad)
+
+
+def test_names_hold_no_control_characters() -> None:
+    with pytest.raises(ValueError, match=r"entity name '\\x1b\[2J': a name must not contain control characters"):
+        Entity("\x1b[2J", (Variable("x", Discrete(2)),))
+
+
+def test_numbers_of_numpy_are_plain_numbers_in_messages() -> None:
+    assert shown(np.int32(3)) == "3"
+    assert shown(np.float32(0.5)) == "0.5"
+    assert shown("three") == "'three'"

@@ -12,7 +12,19 @@ import elden
 
 ROOT = Path(elden.__file__).parent
 ROOMS = (
-    *("lazy", "names", "pytree", "provenance", "ahead", "optimise", "nn", "factors", "transitions", "registration"),
+    *(
+        "lazy",
+        "names",
+        "lifeline",
+        "pytree",
+        "provenance",
+        "ahead",
+        "optimise",
+        "nn",
+        "factors",
+        "transitions",
+        "registration",
+    ),
     *("storage", "worlds", "hosts", "dynamics", "graphs", "bonuses", "agents", "training", "viewing", "studies"),
     *("api", "cli"),
 )

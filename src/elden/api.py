@@ -19,7 +19,7 @@ from elden.training.host import on_host
 from elden.training.presets import TrainingPreset, training_preset
 from elden.training.run import Progress, TrainingRun
 from elden.worlds.base import World
-from elden.worlds.registry import make
+from elden.worlds.registry import WORLDS, make
 
 
 def train(
@@ -55,7 +55,8 @@ def train(
         **options: Those of `TrainingRun` that do not change results, such as `deadline` or `save_every_s`.
     """
     made = _world(world) if isinstance(world, str) else world
-    settings = training_preset(preset, made.name, bonus) if config is None else config
+    known = made.name if isinstance(made, HostWorld) or made.name in WORLDS else ""  # else a world of the caller's own
+    settings = training_preset(preset, known, bonus) if config is None else config
     if config is None and preset == "plus" and isinstance(made, HostWorld):
         settings = on_host(settings)
     if bonus is not None and settings.bonus_name != bonus:
@@ -77,7 +78,7 @@ def _world(name: str) -> World | HostWorld:
     return HostWorld.look(HostConfig(name.removeprefix(PREFIX))) if name.startswith(PREFIX) else make(name)
 
 
-def resume(folder: Path | str, steps: int | None = None, **options: Any) -> TrainingRun:
+def resume(folder: Path | str, steps: int | None = None, *, trust: str | None = None, **options: Any) -> TrainingRun:
     """Continue a run that was stopped, from its folder alone; or train a finished one for longer.
 
     >>> elden.resume("runs/api", steps=5120).folder.read_summary()["env_steps"]
@@ -86,18 +87,21 @@ def resume(folder: Path | str, steps: int | None = None, **options: Any) -> Trai
     Args:
         folder: The run folder.
         steps: Environment steps of each agent in all; None leaves them as they are.
+        trust: `gym:MODULE`, where the run's environment is in this module: it is imported, which runs it.
         **options: Those of `TrainingRun` that do not change results.
     """
     path = Path(folder)
     if steps is not None:
-        TrainingRun.extend(path, steps)
-    training = TrainingRun.open(path, **options)
+        TrainingRun.extend(path, steps, trust)
+    training = TrainingRun.open(path, trust=trust, **options)
     if not training.finished:
         training.run()
     return training
 
 
-def evaluate(run: TrainingRun | Path | str, episodes: int = 200, **settings: Any) -> Evaluation:
+def evaluate(
+    run: TrainingRun | Path | str, episodes: int = 200, *, trust: str | None = None, **settings: Any
+) -> Evaluation:
     """Try the agents of a run, and read local graphs off their models.
 
     >>> found = elden.evaluate("runs/api", episodes=4)
@@ -107,9 +111,10 @@ def evaluate(run: TrainingRun | Path | str, episodes: int = 200, **settings: Any
     Args:
         run: The run, or its folder.
         episodes: Episodes of each agent.
+        trust: `gym:MODULE`, where the run's environment is in this module: it is imported, which runs it.
         **settings: Further fields of `EvaluationConfig`.
     """
-    training = run if isinstance(run, TrainingRun) else TrainingRun.open(Path(run))
+    training = run if isinstance(run, TrainingRun) else TrainingRun.open(Path(run), trust=trust)
     return evaluation.evaluate(training, EvaluationConfig(episodes=episodes, **settings))
 
 

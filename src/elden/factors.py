@@ -301,30 +301,34 @@ class Factors:
         return jnp.all((low <= values) & (values <= high) & jnp.isfinite(values) & whole, axis=-1)
 
     def checked(self, obs: Shaped[np.ndarray, "*batch width"]) -> Shaped[np.ndarray, "*batch width"]:
-        """The same flat observations, on the host, if networks can read them: finite, and discrete values in range.
+        """The same flat observations, on the host, if they are what these factors say: finite and within bounds.
 
-        Bounds of continuous variables are not looked at: environments often pass them by a little, which does no harm.
+        Continuous values may pass their bounds by a thousandth of their range, as integrators do.
 
         Raises:
-            ValueError: They cannot; the message names the variable.
+            ValueError: They are not; the message names the variable.
         """
         _check_shape("a flat observation", obs.shape, (self.width,))
-        owner = [i for i, kind in enumerate(self._kinds) for _ in range(kind.size)]
-        bounds = [
-            (k.low, k.high) if isinstance(k, Discrete) else (-np.inf, np.inf)
-            for k in map(self._kinds.__getitem__, owner)
-        ]
-        low, high = np.array(bounds).T
-        whole = np.isinf(low) | (obs == np.round(obs))
+        low, high, discrete = self._limits
+        whole = ~discrete | (obs == np.round(obs))
         good = np.isfinite(obs) & whole & (low <= obs) & (obs <= high)
         if not good.all():
             place = tuple(np.argwhere(~good)[0])
-            kind = self._kinds[owner[place[-1]]]
-            allowed = f"one of {kind}" if isinstance(kind, Discrete) else "a finite number"
-            raise ValueError(
-                f"{self.variable_names[owner[place[-1]]]} is observed as {obs[place]}; it must be {allowed}"
-            )
+            i = next(i for i, columns in enumerate(self._flat_slices) if place[-1] < columns.stop)
+            kind = self._kinds[i]
+            allowed = f"one of {kind}" if isinstance(kind, Discrete) else f"a finite number in {kind}"
+            raise ValueError(f"{self.variable_names[i]} is observed as {obs[place]!s}; it must be {allowed}")
         return obs
+
+    @functools.cached_property
+    def _limits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of each column of a flat observation: the lowest and highest value taken, and whether it is discrete."""
+        kinds = [kind for kind in self._kinds for _ in range(kind.size)]
+        low, high = np.array([(kind.low, kind.high) for kind in kinds], np.float64).T
+        discrete = np.array([isinstance(kind, Discrete) for kind in kinds])
+        bounded = np.where(np.isfinite(low) & np.isfinite(high), high - low, np.maximum(np.abs(low), np.abs(high)))
+        slack = np.where(discrete, 0.0, 1e-3 * np.where(np.isfinite(bounded), bounded, 1.0))
+        return low - slack, high + slack, discrete
 
     def padding_mask(self, granularity: Granularity = "entity") -> Bool[np.ndarray, "group block"]:
         """True where `padded` holds an encoded entry, False where it holds padding."""
@@ -500,6 +504,8 @@ def _slices(sizes: Iterable[int]) -> tuple[slice, ...]:
 def _check_name(what: str, name: str) -> None:
     if not name or "." in name:
         raise ValueError(f"{what} name {name!r}: a name must not be empty or contain '.'")
+    if not name.isprintable():
+        raise ValueError(f"{what} name {name!r}: a name must not contain control characters")
 
 
 def _check_unique(what: str, names: Sequence[str]) -> None:
@@ -559,7 +565,8 @@ def _from_python(name: str, kind: Kind, value: Number | Sequence[Number] | np.nd
     given = np.asarray(value)
     if given.dtype.kind not in "biuf" or given.size != kind.size or given.ndim > 1:
         wanted = "one number" if kind.size == 1 else f"{kind.size} numbers"
-        raise ValueError(f"{name}: expected {wanted}, got {value!r}")
+        got = value if isinstance(value, np.generic) else repr(value)
+        raise ValueError(f"{name}: expected {wanted}, got {got}")
     if isinstance(kind, Discrete) and np.any(given != np.round(given)):
         raise ValueError(f"{name}: {value} is not an integer; allowed are {kind}")
     with np.errstate(over="ignore"):

@@ -31,11 +31,12 @@ from elden.bonuses.changes import ChangeConfig
 from elden.bonuses.composite import Composite, CompositeState
 from elden.bonuses.counts import places
 from elden.bonuses.dependency import DependencyConfig
+from elden.bonuses.disagreement import Disagreement
 from elden.bonuses.elden import Dependencies
 from elden.bonuses.ensemble import Ensemble, chunked
 from elden.bonuses.episodes import Episodes, reward_of_items
 from elden.bonuses.influence import CountConfig
-from elden.bonuses.model_based import Gate, ModelBonus, ModelState, WithModels
+from elden.bonuses.model_based import Gate, Judged, ModelBonus, ModelState, WithModels
 from elden.bonuses.reading import MajorityReader
 from elden.bonuses.registry import settings_read
 from elden.dynamics.config import NetworkConfig, TrainConfig
@@ -361,6 +362,16 @@ def test_information_of_continuous_variables_is_that_of_their_means() -> None:
     np.testing.assert_allclose(beliefs.information(layout, outputs), [[0.5 * np.log(2.0)]], rtol=1e-6)
     np.testing.assert_allclose(beliefs.information(layout, outputs, 0.5), [[0.5 * np.log(5.0)]], rtol=1e-6)
     np.testing.assert_allclose(beliefs.disagreement(layout, outputs), [[2.0]], rtol=1e-6)
+
+
+def test_information_rewards_what_the_gate_of_that_name_reads() -> None:
+    space = Space(Factors((Entity("ball", (Variable("place", Continuous(2, -1.0, 1.0)),)),)), Discrete(2))
+    layout = space.layout(TINY.ensemble.network)
+    judged = object.__new__(Judged)  # of which only these two are read
+    object.__setattr__(judged, "outputs", jnp.asarray([[0.0, 1.0], [0.0, 3.0]], jnp.float32)[:, None, None, :, None])
+    object.__setattr__(judged, "noise", jnp.full((1, 1), 0.5, jnp.float32))
+    rewards = Disagreement("information").rewards(layout, judged)
+    np.testing.assert_allclose(rewards, [[[0.5 * np.log(5.0)]]], rtol=1e-6)
 
 
 def test_surprise_counts_beyond_what_members_expect() -> None:

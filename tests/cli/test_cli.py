@@ -34,6 +34,7 @@ from elden.cli.keys import COMMAND_KEYS, assign_keys, keys_in
 from elden.cli.options import taken
 from elden.cli.play import Play
 from elden.cli.terminal import character_mode, read_keys
+from elden.cli.train import Resume, Train
 from elden.cli.video import Video, play_episode
 from elden.factors import ACTION, Discrete, Entity, Factors, Variable
 from elden.worlds.base import World, WorldOptionError
@@ -87,6 +88,25 @@ def test_help_of_a_subcommand_lists_every_world(capsys: pytest.CaptureFixture[st
     assert all(re.search(rf"• {name}\b", out) for name in WORLDS)
 
 
+def test_a_device_that_is_not_there_is_answered_with_a_line() -> None:
+    env = {**os.environ, "JAX_PLATFORMS": "tpu"}
+    words = [sys.executable, "-m", "elden.cli", "info", "chain"]
+    said = subprocess.run(words, capture_output=True, text=True, env=env, check=False)
+    assert said.returncode == 2
+    (line,) = said.stderr.splitlines()
+    assert line.startswith("elden: JAX_PLATFORMS=tpu asks for a device that cannot be used here (")
+
+
+@pytest.mark.parametrize("words", ["--steps 1e6", "--steps=1M", "--steps 1000k", "--steps 1_000_000", "--steps=1.0e+6"])
+def test_a_million_steps_can_be_written_in_several_ways(words: str) -> None:
+    command = parse(["train", "thawing", *words.split(), "--seeds", "2"])
+    assert isinstance(command, Train)
+    assert (command.config.loop.steps, command.config.seeds) == (1_000_000, 2)
+    resume = parse(["resume", "runs/1M", *words.split()])
+    assert isinstance(resume, Resume)
+    assert (resume.steps, resume.folder) == (1_000_000, Path("runs/1M"))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_help_of_a_world_lists_its_options(capsys: pytest.CaptureFixture[str], name: str) -> None:
     code, out, _ = run(capsys, "play", name, "--help")
@@ -108,6 +128,28 @@ def test_help_of_a_world_lists_its_options(capsys: pytest.CaptureFixture[str], n
         ("play carwash --size 3", "size=3 is too small for carwash: its entities need at least 7"),
         ("play carwash --size twelve", "--size: 'twelve' is not a whole number"),
         ("play carwash --size", "--size needs a value"),
+        ("play empty --size 1000000000", "size=1000000000 given; empty takes at most 256"),
+        ("info empty --size 1G", "--size: '1G' is not a whole number (1000000, 1e6 or 1M)"),
+        ("info empty --size 1.5", "--size: '1.5' is not a whole number"),
+        (
+            "train minecraft --grass=99999999999999999999999",
+            "grass=99999999999999999999999 given; minecraft takes at most",
+        ),
+        ("train thawing --steps 1e13", "--steps 10000000000000 given; it takes 1 to 1000000000000"),
+        ("train thawing --steps 1e12 --envs 1 --loop.rollout 1", "more rollouts than can be counted"),
+        ("train thawing --steps 1e999999999", "--steps: '1e999999999' is not a whole number"),
+        ("train thawing --steps nan", "--steps: 'nan' is not a whole number"),
+        ("train thawing --seeds 1000M", "--seeds 1000000000 given"),
+        (
+            "train thawing --loop.intrinsic-weight inf",
+            "--loop.intrinsic-weight inf given; it must be 0 or more, and finite",
+        ),
+        ("train thawing --ppo.entropy inf", "--ppo.entropy inf given; it must be 0 or more, and finite"),
+        ("resume runs/some --steps 1e30", "given; it takes 1 to 1000000000000"),
+        *(
+            (f"{command}{'a' * 300}", "File name too long")
+            for command in ("train chain --out ", "resume ", "evaluate ", "compare --out ", "demo --out ")
+        ),
         ("play carwash --profile skill", "'skill'"),
         ("play thawing --profile primitives --goto path", "goto='path' given, but profile='primitives' has no goTo"),
         ("play thawing --seed -1", "--seed -1 given; it takes 0 to 4294967295"),

@@ -151,7 +151,7 @@ def test_only_mistakes_of_the_user_are_answered_in_one_line(
         ("detect thawing --seeds many", "elden: --seeds: 'many' is not a whole number"),
         ("detect thawing --time-limit-s -1", "--time-limit-s -1.0 given; it takes 0 to"),
         ("detect thawing --granularity variable", "can only be measured at the granularity entity"),
-        ("detect thawing --data /nowhere/at/all", "/nowhere/at/all has no card.json"),
+        ("detect thawing --data /nowhere/at/all", "/nowhere/at/all: there is no such folder"),
         ("detect thawing --features 8", "elden: --mlp (32, 32) ends with 32 but --features (8,) with 8; the residual"),
         ("detect thawing --penalty-stop 1 --penalty-start 2", "--penalty-start 2, --penalty-stop 1 given"),
         ("detect thawing --activation sine", "invalid choice 'sine'"),

@@ -1,12 +1,16 @@
 """Environments of others: what they are made of, that rollouts are what they say, and that agents learn in them."""
 
 import io
+import json
 import multiprocessing
 import os
+import runpy
+import shlex
 import signal
 import subprocess
 import sys
 import time
+import types
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +34,10 @@ from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.factors import Continuous, Discrete
 from elden.hosts.vector import Hosts, env_seeds
 from elden.hosts.worker import EnvironmentFailedError
-from elden.hosts.world import HostConfig, HostWorld, HostWorldError
+from elden.hosts.world import HostConfig, HostWorld, HostWorldError, UntrustedModuleError
+from elden.storage.arrays import VERSIONS
 from elden.storage.folder import RunFolderError
+from elden.storage.plain import plain
 from elden.storage.resumable import Deadline, OutOfTimeError
 from elden.training.algorithm import Loop
 from elden.training.config import LoopConfig, TrainingConfig
@@ -39,6 +45,7 @@ from elden.training.evaluation import _APART, EvaluationConfig
 from elden.training.host import HostCollector, begun_anew
 from elden.training.run import TrainingRun
 
+TRUST = "gym:host_cases"
 ENVS, ROLLOUT, ITERATIONS = 2, 20, 3
 TINY = TrainingConfig(
     bonus=BonusConfig(
@@ -201,7 +208,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> TrainingRun:
     with pytest.raises(OutOfTimeError):
         TrainingRun(world, TINY, folder, deadline=Deadline.after(0)).run()
     assert not multiprocessing.active_children()
-    again = TrainingRun.open(folder)
+    again = TrainingRun.open(folder, trust=TRUST)
     assert again.begins_episodes_anew
     assert again.world == world
     again.run()
@@ -304,7 +311,63 @@ def test_a_training_whose_module_is_gone_is_named(resumed: TrainingRun, tmp_path
     text = (resumed.folder.path / "config.json").read_text()
     (folder / "config.json").write_text(text.replace("host_cases:", "gone_cases:"))
     with pytest.raises(RunFolderError, match="gone_cases"):
-        TrainingRun.open(folder)
+        TrainingRun.open(folder, trust="gym:gone_cases")
+
+
+# Run folders of others.
+
+
+@pytest.fixture
+def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run folder that somebody else has sent; the module of its environment lies in the current folder."""
+    (tmp_path / "sly_envs.py").write_text("from pathlib import Path\nPath('imported').touch()\n")
+    card = {"name": "gym:sly_envs:Sly-v0", "options": HostConfig("A-v0").card()["options"]}
+    folder = tmp_path / "sent"
+    folder.mkdir()
+    identity = {"world": card, "training": TINY, "version": VERSIONS["agents"]}
+    (folder / "config.json").write_text(json.dumps(plain(identity)))
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+@pytest.mark.parametrize("command", ["resume", "evaluate"])
+@pytest.mark.parametrize("trust", [(), ("--trust", "gym:other")])
+def test_a_module_in_a_run_folder_is_imported_only_if_it_is_named(
+    command: str, trust: tuple[str, ...], sent: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "sent", *trust]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "its environment gym:sly_envs:Sly-v0 is in the module sly_envs" in line
+    allows = line.rpartition("if you trust it: ")[2]
+    assert allows == f"elden {command} sent --trust gym:sly_envs"
+    assert not Path("imported").exists()
+    assert main(shlex.split(allows)[1:]) == 2
+    assert "Sly" in capsys.readouterr().err  # the module has no such environment
+    assert Path("imported").exists()
+    del sys.modules["sly_envs"]
+
+
+def test_the_functions_ask_too(sent: Path) -> None:
+    for call in (elden.resume, elden.evaluate):
+        with pytest.raises(UntrustedModuleError, match="sly_envs"):
+            call("sent")
+    with pytest.raises(UntrustedModuleError, match="sly_envs"):
+        elden.resume("sent", steps=10_000)
+    assert not Path("imported").exists()
+
+
+def test_environments_that_are_installed_need_no_trust(sent: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = sent / "config.json"
+    config.write_text(config.read_text().replace("gym:sly_envs:Sly-v0", "gym:CartPole-v1"))
+    assert main(["evaluate", "sent"]) == 2
+    assert "Dict of entities" in capsys.readouterr().err  # it has been made, and looked at
+
+
+def test_what_is_no_module_is_not_put_on_a_command_line(sent: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = sent / "config.json"
+    config.write_text(config.read_text().replace("sly_envs:", "$(touch x):"))
+    assert main(["evaluate", "sent"]) == 2
+    assert "is no name of a module" in capsys.readouterr().err
 
 
 # Environments that fail.
@@ -313,10 +376,10 @@ def test_a_training_whose_module_is_gone_is_named(resumed: TrainingRun, tmp_path
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("fail_at=3", r"(?s)environment [01] of host_cases:.* failed in step\(.*caved in"),
+        ("fail_at=3", r"(?s)environment [01] of host_cases:.* failed in step\(1\):\n.*caved in"),
         ("die_at=3", r"the process of environment [01] of gym:host_cases:.* is gone"),
         ("wrong_at=3", r"gym:host_cases:.*lamp\.on is observed as 7"),
-        ("nan_at=3", r"gym:host_cases:.*environment 0 gave a reward of nan"),
+        ("nan_at=3", r"environment [01] of host_cases:.*the reward is nan; it must be finite"),
     ],
 )
 def test_a_failure_names_the_environment_and_leaves_no_process(option: str, words: str) -> None:
@@ -330,12 +393,88 @@ def test_a_failure_names_the_environment_and_leaves_no_process(option: str, word
     assert not multiprocessing.active_children()
 
 
+def test_an_environment_that_hangs_is_ended_and_named() -> None:
+    world = HostWorld.look(HostConfig(CORRIDOR, ("hang_at=2",), step_limit_s=10.0))
+    hasty = replace(world, config=replace(world.config, step_limit_s=1.0))
+    with Hosts(world, 2) as hosts:
+        hosts.reset(range(2))
+        hosts.step(np.zeros(2, np.int32))
+        hosts.world = hasty
+        with pytest.raises(
+            EnvironmentFailedError, match=r"environment 0 of gym:host_cases:.* hangs in step: .*than 1 s"
+        ):
+            hosts.step(np.zeros(2, np.int32))
+        began = time.monotonic()
+    assert time.monotonic() - began < 30
+    assert not multiprocessing.active_children()
+
+
+BAD = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "bad_environments.py"), run_name="bad_environments")
+"""The tool that tries environments that break the rules."""
+
+
+@pytest.mark.parametrize("name", [name for name, fault in BAD["FAULTS"].items() if not fault.ends])
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Gymnasium warns of some of them too
+def test_environments_that_break_the_rules_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bad_environments", types.SimpleNamespace(**BAD))
+    row = BAD["attempt"](BAD["FAULTS"][name], processes=False, limit_s=0.3)
+    assert row.refused, row.said
+    assert (row.left, row.traceback) == (0, False)
+
+
+def test_an_environment_that_keeps_the_rules_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bad_environments", types.SimpleNamespace(**BAD))
+    row = BAD["attempt"](BAD["Fault"]("none"), processes=False)
+    assert row.said == "taken without a word"
+
+
+def test_control_characters_of_environments_are_shown_as_they_are_written() -> None:
+    assert str(EnvironmentFailedError("\x1b[2J\tgone\n\x07")) == "\\x1b[2J\tgone\n\\x07"
+    with pytest.raises(HostWorldError, match=r"id='A\\x1b\[0m-v0' given"):
+        HostConfig("A\x1b[0m-v0")
+
+
+def test_how_long_a_step_may_take_is_no_part_of_what_a_run_is() -> None:
+    config = HostConfig(CORRIDOR, step_limit_s=3.0)
+    assert config == HostConfig(CORRIDOR)
+    assert config.card() == HostConfig(CORRIDOR).card()
+    with pytest.raises(HostWorldError, match="step_limit_s=-1"):
+        HostConfig(CORRIDOR, step_limit_s=-1.0)
+
+
 def test_environments_that_cannot_come_to_life_leave_no_process() -> None:
     world = HostWorld.look(HostConfig(CORRIDOR))
     broken = replace(world, config=replace(world.config, env_options=("height=3",)))
     with pytest.raises(EnvironmentFailedError, match="height"):
         Hosts(broken, 2)
     assert not multiprocessing.active_children()
+
+
+TRAINER = """
+import numpy as np
+from elden.hosts.vector import Hosts
+from elden.hosts.world import HostConfig, HostWorld
+if __name__ == "__main__":
+    hosts = Hosts(HostWorld.look(HostConfig("host_cases:elden-tests/Corridor-v0", ("hang_at=1",))), 2)
+    hosts.reset(range(2))
+    print(*(process.pid for process in hosts.vector.processes), flush=True)
+    hosts.step(np.zeros(2, np.int32))
+"""
+
+
+def test_environments_end_with_a_trainer_that_is_killed_also_in_the_middle_of_a_step(tmp_path: Path) -> None:
+    file = tmp_path / "trainer.py"
+    file.write_text(TRAINER)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(place for place in sys.path if place)}
+    with subprocess.Popen([sys.executable, str(file)], stdout=subprocess.PIPE, text=True, env=env) as trainer:
+        assert trainer.stdout is not None
+        pids = list(map(int, trainer.stdout.readline().split()))
+        time.sleep(0.5)
+        trainer.kill()
+        began = time.monotonic()
+        trainer.stdout.read()  # until the last of those that could write there is gone
+    assert len(pids) == 2
+    assert time.monotonic() - began < 30
 
 
 WORDS = ("--bonus", "none", "--seeds", "1", "--envs", "2", "--loop.rollout", "20", "--loop.warmup-steps", "0")
@@ -350,7 +489,7 @@ def test_a_failure_on_the_command_line_is_told_and_what_was_done_is_kept(
     said = " ".join(capsys.readouterr().out.split())
     assert "environment 0 of host_cases:elden-tests/Corridor-v0 failed in step" in said
     assert "caved in" in said
-    assert main(["resume", str(tmp_path / "run")]) == 0  # its fault comes after 50 steps of a sitting
+    assert main(["resume", str(tmp_path / "run"), "--trust", TRUST]) == 0  # its fault comes after 50 steps of a sitting
     assert "new episodes begin" in " ".join(capsys.readouterr().out.split())
 
 

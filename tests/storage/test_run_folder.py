@@ -24,13 +24,25 @@ def scalars(file: Path) -> list[tuple[int, str, float]]:
     return found
 
 
-def test_every_run_of_a_metric_is_logged(tmp_path: Path) -> None:
+def test_every_seed_of_a_metric_is_a_run_of_tensorboard(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run", {})
     assert not (tmp_path / "run" / "tb").exists()
     folder.log(5, {"loss/nll": [0.5, 0.25], "speed": 3, "words": "no number"})
     folder.close()
-    (file,) = (tmp_path / "run" / "tb").iterdir()
-    assert scalars(file) == [(5, "loss/nll/0", 0.5), (5, "loss/nll/1", 0.25), (5, "speed", 3.0)]
+    found = {}
+    for file in (tmp_path / "run" / "tb").rglob("events*"):
+        found[file.parent.name] = scalars(file)
+    assert found == {"0": [(5, "loss/nll", 0.5)], "1": [(5, "loss/nll", 0.25)], "tb": [(5, "speed", 3.0)]}
+
+
+def test_very_many_seeds_do_not_take_a_file_each(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run", {})
+    folder.log(5, {"loss/nll": [float(i) for i in range(70)]})
+    folder.close()
+    files = list((tmp_path / "run" / "tb").rglob("events*"))
+    assert len(files) == 65
+    (rest,) = (scalars(file) for file in files if file.parent.name == "tb")
+    assert rest == [(5, f"loss/nll/{i}", float(i)) for i in range(64, 70)]
 
 
 def test_every_sitting_has_a_file_of_its_own(tmp_path: Path) -> None:

@@ -50,6 +50,55 @@ def test_no_more_than_so_many_run_at_once(tmp_path: Path) -> None:
     assert {name for names in looks for name in names} == {f"{i}" for i in range(5)}
 
 
+CHILD = """
+import os, signal, sys, time
+from elden.lifeline import follow_standard_input
+def end(*_):
+    open(sys.argv[1], "w").write("kept")
+    os._exit(0)
+if len(sys.argv) > 1:
+    signal.signal(signal.SIGTERM, end)
+follow_standard_input()
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+PARENT = """
+import signal, sys
+from pathlib import Path
+from elden.studies.processes import Job, run_jobs
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a shell script
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+run_jobs([Job("a", (sys.executable, "-c", *sys.argv[2:]))], Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_commands_end_with_the_process_that_started_them(tmp_path: Path, how: signal.Signals) -> None:
+    kept = tmp_path / "kept"
+    words = [sys.executable, "-c", PARENT, str(tmp_path), CHILD, str(kept)]
+    parent = subprocess.Popen(words, start_new_session=True)
+    log, limit = tmp_path / "a.log", time.monotonic() + 60
+    while not (log.exists() and log.read_text().endswith("\n")) and time.monotonic() < limit:
+        time.sleep(0.05)
+    child = int(log.read_text())
+    parent.send_signal(how)
+    parent.wait(30)
+    while _lives(child) and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert not _lives(child)
+    assert kept.read_text() == "kept"
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process is there that is not the child of anybody alive, and has not ended."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    return not (status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
 def test_a_deadline_is_handed_on_and_nothing_begins_after_it(tmp_path: Path) -> None:
     say = "import sys, time; print(sys.argv[1:]); time.sleep(1.2)"
     codes = run_jobs([job("first", say), job("late", say)], tmp_path, at_once=1, deadline=Deadline.after(1.0))
@@ -62,7 +111,7 @@ def test_an_interruption_reaches_every_process_once(tmp_path: Path) -> None:
     code = (
         "import signal, sys, time\n"
         "def end(*_): print('kept'); sys.exit(0)\n"
-        "signal.signal(signal.SIGINT, end)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
         "print('here', flush=True)\n"
         "time.sleep(60)\n"
     )

@@ -6,7 +6,9 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
@@ -29,18 +31,19 @@ from elden.cli.arguments import parse
 from elden.cli.console import make_console
 from elden.cli.options import options_of
 from elden.cli.running import stopping
-from elden.cli.train import Train
+from elden.cli.train import Train, _forecast, _tell_that_it_takes_long
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.graphs.input_mask import LearntMask
 from elden.storage.arrays import VERSIONS
 from elden.storage.checkpoints import Checkpoints
 from elden.storage.folder import OtherRunError, RunFolderError
 from elden.storage.plain import leaves
-from elden.storage.resumable import Deadline, OutOfTimeError
+from elden.storage.resumable import Deadline, OutOfTimeError, Reached, Resumable
 from elden.training.algorithm import Loop, LoopState
 from elden.training.config import LoopConfig, TrainingConfig
+from elden.training.memory import MemoryNeed, memory_need
 from elden.training.presets import training_preset
-from elden.training.run import NotFiniteError, TrainingRun, _init, _program
+from elden.training.run import Call, NotFiniteError, TrainingRun, _init, _program
 from elden.training.scale import Scale
 from elden.transitions import Steps
 
@@ -218,7 +221,7 @@ def after(iterations: int, seeds: int = 2, seed: int = 0) -> tuple[LoopState[Any
         return _init(LOOP)(keys), {}
     state, _ = after(iterations - 1, seeds, seed)
     program, _ = _program(LOOP, 1, seeds).ready(state, keys)
-    state, told = program(state, keys, jnp.int32(iterations - 1))
+    state, told = program(state, keys, jnp.int32(iterations - 1), jnp.int32(1))
     return state, {name: np.asarray(values[0]) for name, values in told.items()}
 
 
@@ -545,6 +548,9 @@ def test_presets_are_those_of_the_paper_and_ours() -> None:
     assert command.config == other
     with pytest.raises(ValueError, match="plus"):
         training_preset("pluss", "carwash")
+    with pytest.raises(ValueError, match="no world 'thwing'; did you mean 'thawing'"):
+        training_preset("plus", "thwing")
+    assert training_preset("plus", "gym:some_envs:Lamp-v0") == training_preset("plus", "")
     with pytest.raises(ValueError, match="no bonus"):
         training_preset("plus", "carwash", "boredom")
 
@@ -564,3 +570,159 @@ def test_a_request_to_terminate_is_an_interruption(capsys: pytest.CaptureFixture
     assert ended.value.code == 130
     assert "or `elden resume runs/some`, continues" in " ".join(capsys.readouterr().out.split())
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+BUSY = """
+import hashlib
+from elden.cli import running
+from elden.cli.console import make_console
+running._AGAIN_S = 0.3
+with running.stopping(make_console()):
+    print("here", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # like a compiled call: Python handles no signal in it
+"""
+
+
+def test_a_second_signal_ends_a_compiled_call_at_once() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", BUSY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+        time.sleep(0.5)
+        process.terminate()
+        process.terminate()  # the same request, as a scheduler and a parent both pass it on
+        time.sleep(1.0)
+        assert process.poll() is None
+        process.terminate()
+        _, said = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert [line[:26] for line in said.splitlines()] == ["elden: asked to end; waiti", "elden: asked twice, so it "]
+
+
+def test_a_repeated_signal_does_not_break_off_what_keeps_the_state() -> None:
+    kept = []
+
+    def work() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGTERM)
+            kept.append("state")
+
+    with pytest.raises(SystemExit), stopping(make_console()):
+        work()
+    assert kept == ["state"]
+
+
+def test_the_first_call_forecasts_the_rest(tmp_path: Path) -> None:
+    training = TrainingRun(WORLD, TINY, tmp_path)
+    assert _forecast(training) is None
+    training.last_call = Call(1, 1, 0.5)
+    words = _forecast(training)
+    assert words == "a rollout of all seeds, with what is learnt from it, took 0.5 s; about 20 s are left"
+    training.last_call = Call(38, 2, 180.0)
+    assert "about 180 s are left. Ctrl-C and --time-limit-s wait" in str(_forecast(training))
+    training.last_call = Call(40, 10, 90.0)
+    assert _forecast(training) is None
+
+
+def test_calls_are_bounded_in_time(tmp_path: Path) -> None:
+    training = TrainingRun(WORLD, TINY, tmp_path, iterations_per_call=20)
+    assert training._next(40) == 1
+    for each_s, number in ((0.5, 20), (12.0, 5), (70.0, 1), (0.0, 20)):
+        training.last_call = Call(5, 2, 2 * each_s)
+        assert training._next(35) == number
+    assert training._next(3) == 3
+    training.deadline, training.last_call = Deadline.after(9.5), Call(5, 1, 2.0)
+    assert training._next(35) == 4
+    training.deadline = Deadline.after(0)
+    assert training._next(35) == 1
+
+
+def test_no_call_is_begun_that_the_time_limit_would_break_off() -> None:
+    kept: list[int] = []
+
+    def advance(at: Reached[None]) -> tuple[Reached[None], Callable[[], None]]:
+        return Reached(at.number + 2, None, at.clock.plus(train_s=100.0)), lambda: None
+
+    def work(limit_s: float | None) -> Resumable[None]:
+        return Resumable(6, "calls", advance, lambda at: kept.append(at.number), Deadline.after(limit_s))
+
+    with pytest.raises(OutOfTimeError, match="leaves no time for another 50 s, after 2 of 6 calls"):
+        work(30.0).run(Reached(0, None))
+    assert kept == [2]
+    assert work(70.0).run(Reached(2, None)).number == 6
+    assert work(None).run(Reached(2, None)).number == 6
+
+
+def test_more_steps_than_a_year_takes_are_refused(tmp_path: Path) -> None:
+    training = TrainingRun(WORLD, TINY, tmp_path)
+    training.folder.write_summary({"steps_per_s": 1000.0})
+    with pytest.raises(RunFolderError, match=r"--steps 1000000000000 given, which takes 63 years at the 1,000 steps/s"):
+        TrainingRun.extend(tmp_path, 10**12)
+    assert training.finished
+    assert TrainingRun.open(tmp_path).config.loop.steps == STEPS
+
+
+def test_what_takes_long_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("elden.cli.train._LONG_S", 0.05)
+    training, begun = TrainingRun(WORLD, TINY, tmp_path, deadline=Deadline.after(0)), threading.Event()
+    watch = threading.Thread(target=_tell_that_it_takes_long, args=(make_console(), training, begun))
+    watch.start()
+    time.sleep(0.2)
+    training.call_began = time.monotonic()
+    time.sleep(0.2)
+    begun.set()
+    watch.join()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("compiling for 0 s; the time limit is over, but")
+    assert lines[-1].startswith("in the first call for 0 s; the time limit is over, but")
+
+
+# Memory.
+
+
+def test_memory_is_forecast_from_the_shapes_of_the_state() -> None:
+    few, many = (memory_need(LOOP, jax.vmap(jax.random.key)(jnp.arange(number, dtype=jnp.uint32))) for number in (1, 3))
+    assert (few.seeds, many.seeds) == (1, 3)
+    assert (many.state, many.replay, many.rollout) == (3 * few.state, 3 * few.replay, 3 * few.rollout)
+    assert 0 < few.replay < few.state
+    longer = Loop.of(
+        WORLD, replace(TINY, bonus=replace(TINY.bonus, ensemble=replace(TINY.bonus.ensemble, capacity=10**6)))
+    )
+    assert memory_need(longer, jax.vmap(jax.random.key)(jnp.arange(1, dtype=jnp.uint32))).replay > 10**6
+
+
+def test_what_would_fit_is_said() -> None:
+    gib = 2**30
+    need = MemoryNeed(state=8 * gib, replay=6 * gib, rollout=gib, seeds=10)
+    assert need.whole == 20 * gib
+    assert "12 GiB for replay" in need.advice(None)
+    assert need.advice(11 * gib).endswith("and 11 GiB are there: --seeds 5 would fit")
+    assert need.advice(gib).endswith("not even one seed would fit, so make that smaller")
+    assert need.advice(40 * gib).endswith("and 40 GiB are there")
+    assert "4 GiB for rollouts" in replace(need, replay=0).advice(None)
+
+
+def test_too_little_memory_is_answered_with_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "chain", "--bonus", "none", "--seeds", "2", "--steps", "400", "--out", str(tmp_path / "run")]
+    monkeypatch.setattr("elden.cli.train.memory_there", lambda: 1000)
+    assert main(words) == 2
+    assert "the device has not enough memory: about " in capsys.readouterr().err
+    monkeypatch.setattr("elden.cli.train.memory_there", lambda: 10**12)
+
+    def run(_: TrainingRun) -> None:
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes.\nmany\nlines")
+
+    monkeypatch.setattr(TrainingRun, "run", run)
+    assert main(words) == 1
+    assert "stopped: the device has not enough memory; about " in capsys.readouterr().out

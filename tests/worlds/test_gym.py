@@ -699,7 +699,7 @@ def test_mistaken_reset_options_are_refused_and_change_nothing() -> None:
 def test_bad_actions_are_refused_and_change_nothing() -> None:
     one, other = twins("thawing-skills")
     for action in (-1, 7, 2**70, np.int64(-3), np.uint8(200)):
-        with pytest.raises(ValueError, match=f"action .*{action}.* given; thawing takes an integer of these: 0 goto_"):
+        with pytest.raises(ValueError, match=f"action {action} given; thawing takes an integer of these: 0 goto_"):
             one.step(action)
     assert_nothing_changed(one, other)
 

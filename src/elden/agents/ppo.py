@@ -6,6 +6,7 @@ Values have one or more heads, one for each stream of rewards (task, intrinsic);
 added up. What the policy reads is a flat vector, whatever it was made from.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -67,9 +68,11 @@ class PpoConfig:
         for name in ("learning_rate", "clip", "max_gradient_norm"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must be above 0")
+        if self.learning_rate == math.inf:
+            raise ValueError(f"learning_rate={self.learning_rate} given; it must be finite")
         for name in ("value_weight", "entropy", "entropy_gain", "advantage_floor"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}={getattr(self, name)} given; it must be 0 or more")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}={getattr(self, name)} given; it must be 0 or more, and finite")
         for name in ("gae", "entropy_target", "anneal_from"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must lie between 0 and 1")

@@ -23,5 +23,6 @@ class Disagreement(ChildSignal):
 
     def rewards(self, layout: Layout, judged: Judged) -> Float[Array, "batch child 1"]:
         """Disagreement about each child."""
-        of = beliefs.information if self.measure == "information" else beliefs.disagreement
-        return of(layout, judged.outputs).T[..., None]
+        if self.measure == "information":  # seen through the same noise as by the gate of that name
+            return beliefs.information(layout, judged.outputs, judged.noise).T[..., None]
+        return beliefs.disagreement(layout, judged.outputs).T[..., None]

@@ -25,6 +25,8 @@ _EXAMPLES = 256
 _LOOKED_AT = 4096
 """Transitions from which it is known what values occur and how far they move; the first of them are examples."""
 _WINDOW = 50
+_MOST = 10**9
+"""Slots are counted in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class EnsembleConfig:
         for name in ("members", "capacity", "chunk"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must be 1 or more")
+            if getattr(self, name) > _MOST:
+                raise ValueError(f"{name}={getattr(self, name)} given; it takes 1 to {_MOST}")
         if self.schedule is not None and self.schedule < 1:
             raise ValueError(f"schedule={self.schedule} given; it must be 1 or more")
         if self.updates < 0:

@@ -12,13 +12,16 @@ from typing import NoReturn
 from elden import __version__
 from elden.cli.check import help_page, ordered
 from elden.cli.commands import COMMANDS
-from elden.cli.errors import INTERRUPTED, UsageError
+from elden.cli.errors import BROKEN, INTERRUPTED, UsageError, check_platforms, of_device
+from elden.lifeline import follow_standard_input
+from elden.names import printable
 
 __all__ = ["main", "run"]
 
 
 def run() -> NoReturn:
     """Run the command line of this process, and end it."""
+    follow_standard_input()
     code = main()
     if code == INTERRUPTED:
         # Computations may still be running, which an orderly end would pull the ground from under.
@@ -35,8 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The words after `elden`; None takes those of this process.
 
     Returns:
-        The exit code: 0, 2 for a mistake of the user (one line on stderr says which), 75 when a time limit
-        stopped the work, 130 when interrupted.
+        The exit code: 0, 1 for work that cannot continue, 2 for a mistake of the user (one line on stderr says
+        which), 75 when a time limit stopped the work, 130 when interrupted.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["--version"]:
@@ -49,12 +52,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(os.cpu_count() or 1))
     try:
         ordered(words)  # mistyped names are refused before anything heavy is imported
+        if os.environ.get("JAX_PLATFORMS"):
+            check_platforms(os.environ["JAX_PLATFORMS"])
         from elden.cli.arguments import parse
 
         parse(words).run(shlex.join(["elden", *words]))
     except UsageError as error:
-        print(f"elden: {error}", file=sys.stderr)
+        print(f"elden: {printable(str(error))}", file=sys.stderr)
         return 2
+    except RuntimeError as error:
+        line = of_device(error)
+        if line is None:
+            raise
+        print(f"elden: {line}", file=sys.stderr)
+        return BROKEN
     except BrokenPipeError:  # what reads our output has had enough
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (Python writes to it once more when it ends)
         return 0

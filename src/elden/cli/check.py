@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
+from decimal import Decimal
 
 from elden.cli.commands import COMMANDS
 from elden.cli.errors import UsageError
@@ -9,7 +11,8 @@ from elden.cli.index import CommandIndex, Options, index
 from elden.names import HOST, PREFIX, nearest_names
 
 _HELP = Options({"-h": "nothing", "--help": "nothing"})
-_NUMBERS = {"int": (int, "a whole number"), "float": (float, "a number")}
+_SUFFIXES = {"": 0, "k": 3, "M": 6}
+_MOST_DIGITS = 30
 
 
 def ordered(words: list[str]) -> list[str]:
@@ -37,7 +40,40 @@ def ordered(words: list[str]) -> list[str]:
     if len(bare) > 1:
         raise UsageError(f"{rest[bare[1]]!r} is one word too many; options are written --like-this (see {name} --help)")
     first = [part for i in bare for part in _host_words(rest[i])]
-    return [name, *first, *(word for i, word in enumerate(rest) if i not in bare)]
+    return [name, *first, *(word for i, word in enumerate(_with_plain_numbers(rest, allowed)) if i not in bare)]
+
+
+def whole_number(word: str) -> int:
+    """The whole number that a word is: 1000000, 1_000_000, 1e6, 1000k or 1M.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        return int(word)
+    except ValueError:
+        number, suffix = (word[:-1], word[-1]) if word[-1:] in ("k", "M") else (word, "")
+    try:
+        value = Decimal(number).scaleb(_SUFFIXES[suffix])
+    except ArithmeticError:  # no number, or one beyond all bounds
+        raise ValueError(word) from None
+    if not value.is_finite() or value.adjusted() > _MOST_DIGITS or value != value.to_integral_value():
+        raise ValueError(word)
+    return int(value)
+
+
+def _with_plain_numbers(words: list[str], options: Options) -> list[str]:
+    """The same words with whole numbers as Python writes them; what is none stays as it is."""
+    plain, counts = [], False
+    for word in words:
+        flag, equals, value = word.partition("=")
+        takes_number = word.startswith("-") and options.takes.get(flag_of(flag)) == "int"
+        if counts or (takes_number and equals):
+            with suppress(ValueError):
+                word = str(whole_number(word)) if counts else f"{flag}={whole_number(value)}"
+        counts = takes_number and not equals and not counts
+        plain.append(word)
+    return plain
 
 
 def flag_of(word: str) -> str:
@@ -120,13 +156,14 @@ def _check(where: str, words: list[str], allowed: Options) -> None:
 
 
 def _check_number(flag: str, takes: str, value: str) -> None:
-    kind, called = _NUMBERS.get(takes, (None, ""))
-    if kind is None:
-        return
     try:
-        kind(value)
+        if takes == "int":
+            whole_number(value)
+        elif takes == "float":
+            float(value)
     except ValueError:
-        raise UsageError(f"{flag}: {value!r} is not {called}") from None
+        kind = "a whole number (1000000, 1e6 or 1M)" if takes == "int" else "a number"
+        raise UsageError(f"{flag}: {value!r} is not {kind}") from None
 
 
 def help_page(summary: str, names: Mapping[str, str]) -> str:

@@ -64,7 +64,7 @@ class Compare:
     steps: Annotated[int | None, shown_as("INT", "the preset's")] = None
     """Steps of each agent."""
     iterations_per_call: int = 1
-    """Rollouts made by one call of the compiled program."""
+    """Rollouts made by one call of the compiled program, at most: a call takes no more than about a minute."""
     jobs: int = 1
     """Training runs at the same time. On a GPU several take hardly longer than one; a CPU is busy with one."""
     time_limit_s: Annotated[float | None, shown_as("SECONDS", "none")] = None

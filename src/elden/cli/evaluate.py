@@ -21,6 +21,7 @@ from elden.cli.console import make_console
 from elden.cli.detect import refusals
 from elden.cli.episodes import Episode, graph_frames
 from elden.cli.errors import BROKEN, UsageError, check_range, check_seed
+from elden.cli.opening import OpeningOptions
 from elden.cli.running import study_progress
 from elden.cli.steps import record
 from elden.graphs.intervention import Intervention
@@ -42,7 +43,7 @@ _TILE, _FPS = 40, 2.0
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class Evaluate(OpeningOptions):
     """Play episodes with the agents of a training run, finished or stopped; leaves tables, a video and learning curves.
 
     All agents play the same initial states, with the newest state that the training has kept.
@@ -70,6 +71,7 @@ class Evaluate:
 
     def __post_init__(self) -> None:
         """Check the values."""
+        super().__post_init__()
         check_range("episodes", self.episodes, 1, 1_000_000)
         check_range("graph-episodes", self.graph_episodes, 1, 1_000_000)
         check_range("agents", self.agents, 0, 1_000_000)
@@ -90,8 +92,8 @@ class Evaluate:
             raise UsageError(
                 "elden evaluate needs the folder of a run, such as runs/train/thawing-influence-count-plus"
             )
-        with refusals(self.folder, ""):
-            training = TrainingRun.open(self.folder)
+        with refusals(self.folder, ""), self.allowing(command_line):
+            training = TrainingRun.open(self.folder, trust=self.trust, step_limit_s=self.step_limit_s)
         config = EvaluationConfig(self.episodes, self.greedy, self.seed, self.automatic_threshold, self.graph_episodes)
         if self.physics:
             from elden.cli import physics

@@ -62,7 +62,9 @@ def _takes(kind: object) -> str:
         return "nothing"
     if any(get_origin(each) is tuple for each in (kind, *get_args(kind))):
         return "many"
-    return {int: "int", float: "float"}.get(kind, "value")  # type: ignore[call-overload, no-any-return]
+    numbers = {int: "int", float: "float"}
+    kinds = [each for each in get_args(kind) or (kind,) if each is not type(None)]
+    return numbers.get(kinds[0], "value") if len(kinds) == 1 else "value"
 
 
 def taken(cls: type) -> dict[str, str]:

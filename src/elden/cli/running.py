@@ -2,6 +2,7 @@
 
 import errno
 import os
+import select
 import signal
 import threading
 import time
@@ -18,6 +19,10 @@ WRITABLE = "make it writable (chmod -R u+w), or work with a copy of it elsewhere
 """What helps where a folder cannot be written to, whichever command is at hand."""
 
 _LINE_EVERY_S = 30.0
+_AGAIN_S = 2.0
+"""From when on a further signal is a second request."""
+_WAITS = b"elden: asked to end; waiting for the call that is running, to keep its state (once more ends at once)\n"
+_ENDS = b"elden: asked twice, so it ends at once; the state that was kept last is there\n"
 
 
 def refusal(error: OSError) -> UsageError:
@@ -34,28 +39,86 @@ def refusal(error: OSError) -> UsageError:
 def stopping(console: Console, instead: str | None = None) -> Iterator[None]:
     """Say what to do when the time limit is over, and end with an exit code of its own.
 
-    A request to terminate (SIGTERM) counts as an interruption.
+    A request to terminate (SIGTERM) counts as an interruption. The first one lets the state be kept, which waits for
+    the end of a compiled call; a second one, some seconds later, ends the process at once.
 
     Args:
         console: Where to say it.
         instead: Another command that continues as well.
     """
     on = "the same command" if instead is None else f"the same command, or `{instead}`,"
-    before = signal.getsignal(signal.SIGTERM)
-    main_thread = threading.current_thread() is threading.main_thread()
-    if main_thread:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        yield
+        with _interrupted_once(), _ending_at_second_signal():
+            yield
     except OutOfTimeError as stop:
         console.print(f"{stop}; what was done is kept, and {on} continues from there", markup=False)
         raise SystemExit(STOPPED) from None
     except KeyboardInterrupt:
         console.print(f"interrupted; {on} continues from what was kept", markup=False)
         raise SystemExit(INTERRUPTED) from None
+
+
+@contextmanager
+def _interrupted_once() -> Iterator[None]:
+    """Raise KeyboardInterrupt at the first signal alone: a second one must not break off what keeps the state."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = False
+
+    def interrupt(*_: object) -> None:
+        nonlocal asked
+        if not asked:
+            asked = True
+            raise KeyboardInterrupt
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, handler in before.items():
+        if number == signal.SIGTERM or handler is not signal.SIG_IGN:  # ignored in the background of a shell script
+            signal.signal(number, interrupt)
+    try:
+        yield
     finally:
-        if main_thread:
-            signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+
+
+@contextmanager
+def _ending_at_second_signal() -> Iterator[None]:
+    """End the process at a second signal, also in the middle of a compiled call, in which Python handles none."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    threading.Thread(target=_watch_signals, args=(read,), daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(write)
+
+
+def _watch_signals(read: int) -> None:
+    """Read the numbers of signals as they come, until nobody can write them any more."""
+    first, told = None, False
+    while True:
+        if not select.select([read], [], [], None if first is None or told else _AGAIN_S)[0]:
+            os.write(2, _WAITS)
+            told = True
+            continue
+        numbers = os.read(read, 64)
+        if not numbers:
+            os.close(read)
+            return
+        if not {signal.SIGINT, signal.SIGTERM} & set(numbers):
+            continue
+        # Schedulers and parents may both pass on one request, so what follows at once is not a second one.
+        if first is not None and time.monotonic() - first >= _AGAIN_S:
+            os.write(2, _ENDS)
+            os._exit(INTERRUPTED)
+        first = time.monotonic() if first is None else first
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """`elden train` and `elden resume`: agents that explore, and what they do as they learn."""
 
 import re
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from elden.bonuses.registry import settings_read
 from elden.cli.console import make_console
 from elden.cli.detect import refusals
 from elden.cli.errors import BROKEN, UsageError, check_range
+from elden.cli.opening import OpeningOptions, resume_line
 from elden.cli.options import PresetOptions, as_options, options_of, value_of
 from elden.cli.running import stopping
 from elden.cli.worlds import shown_as, world_or_host_choice
@@ -32,13 +34,16 @@ from elden.names import HOST
 from elden.storage.folder import RunFolderError
 from elden.storage.resumable import Deadline
 from elden.storage.wandb_run import WandbRun, kept_project, require_wandb
-from elden.training.config import TrainingConfig
+from elden.training.config import MOST_STEPS, TrainingConfig
 from elden.training.host import on_host
+from elden.training.memory import memory_need, memory_there, out_of_memory
 from elden.training.presets import TrainingPreset, training_preset
 from elden.training.run import NotFiniteError, SeedMetrics, TrainingRun
 from elden.worlds.base import World
 
 _LINE_EVERY_S = 10.0
+_LONG_S = 60.0
+"""A call that takes longer is worth a warning."""
 _ROWS = {
     "success where solvable": "episode/success_solvable",
     "success": "episode/success",
@@ -74,7 +79,7 @@ class TrainOptions:
     """Seconds between two states that are kept, in case the process is killed. Ctrl-C, or a request to
     terminate, always keeps one."""
     iterations_per_call: int = 1
-    """Rollouts made by one call of the compiled program."""
+    """Rollouts made by one call of the compiled program, at most: a call takes no more than about a minute."""
     wandb: Annotated[str | None, shown_as("PROJECT", "none, or where the run is logged already")] = None
     """Log to this project of Weights & Biases too (pip install ".[wandb]")."""
 
@@ -85,7 +90,7 @@ class TrainOptions:
         if self.time_limit_s is not None:
             check_range("time-limit-s", self.time_limit_s, 0, 1e9)
 
-    def options(self, command_line: str) -> dict[str, object]:
+    def options(self, command_line: str) -> dict[str, Any]:
         """As `TrainingRun` takes them."""
         return {
             "iterations_per_call": self.iterations_per_call,
@@ -184,7 +189,7 @@ class Train(TrainOptions, PresetOptions):
             self.check_wandb(folder)
             try:
                 world = HostWorld.look(self.world) if isinstance(self.world, HostConfig) else self.world
-                training = TrainingRun(world, self.config, folder, **self.options(command_line))  # type: ignore[arg-type]
+                training = TrainingRun(world, self.config, folder, **self.options(command_line))
             except RunFolderError:
                 raise
             except ValueError as error:
@@ -194,7 +199,7 @@ class Train(TrainOptions, PresetOptions):
 
 
 @dataclass(frozen=True)
-class Resume(TrainOptions):
+class Resume(TrainOptions, OpeningOptions):
     """Continue a training run that was stopped or killed, from its run folder; or train a finished one for longer."""
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help_behavior_hint="(required)")] = (
@@ -206,15 +211,24 @@ class Resume(TrainOptions):
     start_over: bool = False
     """Begin again at step 0: what the training has kept and logged is removed."""
 
+    def __post_init__(self) -> None:
+        """Check the values."""
+        TrainOptions.__post_init__(self)
+        OpeningOptions.__post_init__(self)
+        if self.steps is not None:
+            check_range("steps", self.steps, 1, MOST_STEPS)
+
     def run(self, command_line: str) -> None:
         """Train to the end."""
         if self.folder == Path():
             raise UsageError("elden resume needs the folder of a run, such as runs/train/carwash-influence-count-plus")
-        with refusals(self.folder, ""):
+        with refusals(self.folder, ""), self.allowing(command_line):
             if self.steps is not None:
-                TrainingRun.extend(self.folder, self.steps)
+                TrainingRun.extend(self.folder, self.steps, self.trust)
             self.check_wandb(self.folder)
-            training = TrainingRun.open(self.folder, **self.options(command_line))
+            training = TrainingRun.open(
+                self.folder, trust=self.trust, step_limit_s=self.step_limit_s, **self.options(command_line)
+            )
             if self.start_over:
                 training.start_over()
         self.train(training, self.folder)
@@ -224,7 +238,9 @@ def train(training: TrainingRun, folder: Path) -> None:
     """Train with a live view, and print the results."""
     console = make_console()
     if training.finished:
-        console.print(f"{folder} is finished; nothing is left to train (elden resume {folder} --steps N trains longer)")
+        console.print(
+            f"{folder} is finished; nothing is left to train ({resume_line(training)} --steps N trains longer)"
+        )
     else:
         loop = training.config.loop
         if loop.steps <= loop.warmup_steps:
@@ -237,11 +253,19 @@ def train(training: TrainingRun, folder: Path) -> None:
                 f"{training.world.name} cannot be put back to where it was: new episodes begin, and numbers will not"
                 " be those of a training run that was never stopped"
             )
+        need, there = memory_need(training.loop, training.keys), memory_there()
+        if there is not None and need.state > there:
+            raise UsageError(f"the device has not enough memory: {need.advice(there)}")
         try:
-            with refusals(folder, ""), stopping(console, f"elden resume {folder}"), _view(console, training):
+            with refusals(folder, ""), stopping(console, resume_line(training)), _view(console, training):
                 training.run()
         except (NotFiniteError, EnvironmentFailedError) as error:
             console.print(f"stopped: {error}")
+            raise SystemExit(BROKEN) from None
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            console.print(f"stopped: the device has not enough memory; {need.advice(there)}")
             raise SystemExit(BROKEN) from None
     with refusals(folder, ""):
         summary = training.summary()
@@ -268,33 +292,65 @@ def _results(summary: Mapping[str, Any]) -> Table:
 def _view(console: Console, training: TrainingRun) -> Iterator[None]:
     """A live view on a terminal; elsewhere a line every now and then."""
     view = _Live(console, training) if console.is_terminal else _Lines(console, training)
-    training.progress = view.show
-    with view:
-        yield
+    begun = threading.Event()
+
+    def show(done: int, total: int, metrics: SeedMetrics) -> None:
+        if not begun.is_set():
+            begun.set()
+            if (words := _forecast(training)) is not None:
+                console.print(words)
+        view.show(done, total, metrics)
+
+    training.progress = show
+    threading.Thread(target=_tell_that_it_takes_long, args=(console, training, begun), daemon=True).start()
+    try:
+        with view:
+            yield
+    finally:
+        begun.set()
+
+
+def _forecast(training: TrainingRun) -> str | None:
+    """What the first call of a sitting says of those that follow; None where it was the last one."""
+    call, total = training.last_call, training.config.loop.iterations
+    if call is None or call.reached == total:
+        return None
+    words = (
+        f"a rollout of all seeds, with what is learnt from it, took {call.each_s:.3g} s;"
+        f" about {(total - call.reached) * call.each_s:,.0f} s are left"
+    )
+    if call.each_s < _LONG_S:
+        return words
+    return f"{words}. Ctrl-C and --time-limit-s wait for the end of a rollout; a second Ctrl-C does not"
+
+
+def _tell_that_it_takes_long(console: Console, training: TrainingRun, begun: threading.Event) -> None:
+    """Say every minute what is being waited for, until the first call is over."""
+    since = time.monotonic()
+    while not begun.wait(_LONG_S):
+        compiling = training.call_began is None
+        waited = time.monotonic() - (training.call_began or since)
+        what = f"{'compiling' if compiling else 'in the first call'} for {waited:,.0f} s"
+        limit = "; the time limit is over, but a call is not broken off" if training.deadline.over else ""
+        console.print(f"{what}{limit}")
 
 
 class _Pace:
     """How fast a training run goes, since the end of its first call in this sitting."""
 
     def __init__(self, training: TrainingRun) -> None:
-        self.loop, self.seeds = training.config.loop, training.config.seeds
-        self.each = training.iterations_per_call
-        self.first: int | None = None
+        self.training, self.loop, self.seeds = training, training.config.loop, training.config.seeds
         self.began: tuple[float, int] | None = None
 
-    def speed(self, done: int) -> float | None:
+    def speed(self) -> float | None:
         """Steps of all seeds in a second; None where nothing has been measured yet."""
-        now = time.monotonic()
-        self.first = done if self.first is None else self.first
-        if self.began is None:
-            if done >= self.first + self.each - 1 or done == self.loop.iterations:
-                self.began = (now, done)
+        now, call = time.monotonic(), self.training.last_call
+        if call is None:
             return None
-        # The iterations of a call are logged together, when all of them are done.
-        calls = -(-(done - self.began[1]) // self.each)
-        ended = min(calls * self.each, self.loop.iterations - self.began[1])
-        taken = ended * self.loop.steps_per_iteration * self.seeds
-        return taken / (now - self.began[0]) if taken and now > self.began[0] else None
+        if self.began is None:
+            self.began = now, call.reached
+        taken = (call.reached - self.began[1]) * self.loop.steps_per_iteration * self.seeds
+        return taken / (now - self.began[0]) if taken else None
 
     def left_s(self, done: int, speed: float) -> float:
         """Seconds until the end."""
@@ -315,7 +371,7 @@ class _Lines:
         return
 
     def show(self, done: int, total: int, metrics: SeedMetrics) -> None:
-        now, speed = time.monotonic(), self.pace.speed(done)
+        now, speed = time.monotonic(), self.pace.speed()
         if done < total and now - self.said < _LINE_EVERY_S:
             return
         self.said = now
@@ -344,7 +400,7 @@ class _Live:
         self.live.stop()
 
     def show(self, done: int, total: int, metrics: SeedMetrics) -> None:
-        steps, speed = self.config.loop.steps_per_iteration, self.pace.speed(done)
+        steps, speed = self.config.loop.steps_per_iteration, self.pace.speed()
         said = "" if speed is None else f"{speed:,.0f} steps/s"
         self.bar.update(self.task, completed=done, description=f"{done * steps:,} steps", speed=said)
         self.live.update(Group(self.bar, self._table(metrics)))

@@ -5,7 +5,9 @@ Item `i` with priority `p_i` is drawn, independently and with replacement, with
     P(i) = p_i^α / Σ_k p_k^α        and weighs        w_i = (N·P(i))^-β / max_j (N·P(j))^-β,
 
 where the maximum is taken over the drawn batch, α is the *exponent* (0.5 in the paper; 0 is uniform) and N the number
-of items. Since N and the sum cancel, `w_i = (min_j m_j / m_i)^β` with the *mass* `m_i = p_i^α`.
+of items. Since N and the sum cancel, `w_i = (min_j m_j / m_i)^β` with the *mass* `m_i = p_i^α`. These are the weights
+of Schaul et al., for users of this buffer; dynamics models take only the slots from `sample`, and weigh them by
+`(N·P(i))^-β`, without the maximum (`elden.dynamics.training.Trainer.draw`).
 
 The masses are the leaves of a tree with fan-out 32 in plain arrays: `levels[0]` holds the leaves in rows of 32, every
 entry of `levels[k + 1]` is the sum of one row of `levels[k]`, and the last level is one row. Drawing walks down,

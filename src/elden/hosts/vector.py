@@ -2,6 +2,8 @@
 
 import contextlib
 import multiprocessing
+import threading
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from jaxtyping import Bool, Float, Int, Num
 
+from elden.hosts.refusals import EnvironmentHangsError, hangs, time_limit
 from elden.hosts.worker import EnvironmentFailedError, EnvMaker
 from elden.hosts.world import HostWorld, flat
 
@@ -84,7 +87,8 @@ class Hosts:
                 if world.config.processes:
                     _Processes(self, makers)
                 else:
-                    self.vector = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+                    with time_limit(world.config.step_limit_s):
+                        self.vector = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
         except BaseException:
             self.close()
             raise
@@ -98,7 +102,7 @@ class Hosts:
     def reset(self, seeds: Sequence[int]) -> Num[np.ndarray, "env width"]:
         """Begin episodes, each environment's randomness coming from its own seed from now on."""
         with self._named("in reset"):
-            obs, info = self.vector.reset(seed=list(map(int, seeds)))
+            obs, info = self._call("reset", seed=list(map(int, seeds)))
             self._forget(np.ones(self.number, np.bool_))
             self._stages |= self._stages_in(info, np.ones(self.number, np.bool_))
             return flat(self.world.factors, obs, (self.number,))
@@ -106,11 +110,8 @@ class Hosts:
     def step(self, actions: Int[np.ndarray, " env"]) -> HostStep:
         """Take a step in every environment."""
         with self._named("in step"):
-            obs, reward, terminated, truncated, info = self.vector.step(actions + self.world.first_action)
+            obs, reward, terminated, truncated, info = self._call("step", actions + self.world.first_action)
             done = terminated | truncated
-            if not np.isfinite(reward).all():
-                number = int(np.argmin(np.isfinite(reward)))
-                raise ValueError(f"environment {number} gave a reward of {reward[number]}")
             following = flat(self.world.factors, obs, (self.number,))
             last = self._last(info, done)
             success, stages = self._progress(info, last, reward, done)
@@ -134,17 +135,21 @@ class Hosts:
         vector, self.vector = self.vector, None
         if vector is None:
             return
-        processes: list[multiprocessing.process.BaseProcess] = list(getattr(vector, "processes", ()))
-        with contextlib.suppress(Exception), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Gymnasium warns of calls that were not waited for
-            vector.close(timeout=_CLOSING_S) if processes else vector.close()
-        for end in ("terminate", "kill"):
-            for process in processes:
-                if process.is_alive():
-                    getattr(process, end)()
-            for process in processes:
-                process.join(_CLOSING_S)
-        vector.closed = True  # what is left of it must not try again when it is collected
+        if isinstance(vector, _Processes):
+            vector.end()
+        else:
+            with contextlib.suppress(Exception, SystemExit):
+                vector.close()
+            vector.closed = True  # what is left of it must not try again when it is collected
+
+    def _call(self, what: str, *given: Any, **options: Any) -> Any:
+        """Reset or step all environments, none of which may take longer than the limit."""
+        limit = self.world.config.step_limit_s
+        if isinstance(self.vector, _Processes):
+            getattr(self.vector, f"{what}_async")(*given, **options)
+            return self.vector.waited(what, limit)
+        with time_limit(limit):
+            return getattr(self.vector, what)(*given, **options)
 
     @contextlib.contextmanager
     def _named(self, what: str) -> Iterator[None]:
@@ -157,6 +162,12 @@ class Hosts:
                 yield
         except EnvironmentFailedError as error:
             raise EnvironmentFailedError(str(error)) from None
+        except EnvironmentHangsError as error:
+            raise EnvironmentFailedError(f"an environment of {name} hangs {what}: {error}") from None
+        except _TooLongError as error:
+            which = f"environment {error.number} of {name} hangs" if error.number >= 0 else f"{name} hangs"
+            limit = hangs(self.world.config.step_limit_s)
+            raise EnvironmentFailedError(f"{which} {what}: {limit}") from None
         except (EOFError, ConnectionError) as error:
             which = "".join(f"environment {number} of " for number in self._gone()[:1]) or "an environment of "
             raise EnvironmentFailedError(
@@ -237,13 +248,70 @@ class Hosts:
         return graph
 
 
+class _TooLongError(Exception):
+    """A process has not answered in time: that of the environment of this number, -1 if it is not known."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 class _Processes(_AsyncVectorEnv):
     """Environments in processes of their own, which their owner can end even if not all of them come to life."""
 
     def __init__(self, owner: Hosts, makers: Sequence[EnvMaker]) -> None:
         owner.vector = self
-        # A fork would take along JAX's threads and locks, in whatever state they are.
-        super().__init__(makers, context="spawn", autoreset_mode=AutoresetMode.SAME_STEP)
+        limit = owner.world.config.step_limit_s
+        self.making_s = None if limit == 0 else limit
+        with time_limit(limit):  # one of them is made here, to see what it is made of
+            # A fork would take along JAX's threads and locks, in whatever state they are.
+            super().__init__(makers, context="spawn", autoreset_mode=AutoresetMode.SAME_STEP)
+
+    def _check_spaces(self) -> None:
+        """Wait for all processes to come to life, but not for ever."""
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            for process in self.processes:
+                process.kill()
+
+        watch = threading.Timer(self.making_s or threading.TIMEOUT_MAX, end)
+        watch.daemon = True
+        watch.start()
+        try:
+            super()._check_spaces()  # type: ignore[no-untyped-call]
+        except (EOFError, ConnectionError):
+            if late.is_set():
+                raise _TooLongError(-1) from None
+            raise
+        finally:
+            watch.cancel()
+
+    def waited(self, what: str, limit: float) -> Any:
+        """What all environments answer, once the last of them has."""
+        try:
+            return getattr(self, f"{what}_wait")(timeout=None if limit == 0 else limit)
+        except multiprocessing.TimeoutError:
+            raise _TooLongError(next(i for i, pipe in enumerate(self.parent_pipes) if not pipe.poll(0))) from None
+
+    def end(self) -> None:
+        """Let environments close themselves, and end those that do not in time."""
+        pipes = [pipe for pipe in getattr(self, "parent_pipes", ()) if pipe is not None]
+        processes = list(getattr(self, "processes", ()))
+        for pipe in pipes:
+            with contextlib.suppress(OSError, ValueError):
+                pipe.send(("close", None))
+        for how in (None, "terminate", "kill"):
+            for process in processes:
+                if how is not None and process.is_alive():
+                    getattr(process, how)()
+            limit = time.monotonic() + _CLOSING_S
+            for process in processes:
+                process.join(max(0.0, limit - time.monotonic()))
+        for pipe in pipes:
+            pipe.close()
+        self.closed = True  # what is left of it must not try again when it is collected
 
 
 def _pick(

@@ -1,14 +1,25 @@
 """What a process does that steps one environment. Imports Gymnasium and numpy, and nothing else."""
 
+import contextlib
 import os
 import signal
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import gymnasium
 import numpy as np
+
+from elden.hosts.refusals import (
+    EnvironmentFaultError,
+    check_observation,
+    checked_end,
+    checked_info,
+    checked_reward,
+)
+from elden.lifeline import end_with_parent
+from elden.names import printable, shown
 
 Option: TypeAlias = bool | int | float | str | None
 """A value that an environment is made with."""
@@ -23,6 +34,10 @@ else:
 
 class EnvironmentFailedError(RuntimeError):
     """An environment has raised an error, or its process is gone. One string, so that it can go between processes."""
+
+    def __init__(self, message: object) -> None:
+        # Gymnasium raises errors of other processes again, with the error itself as the message.
+        super().__init__(printable(str(message)))  # it has words of the environment, and is shown on terminals
 
 
 @dataclass(frozen=True)
@@ -55,13 +70,14 @@ class EnvMaker:
         name = f"environment {self.number} of {self.id}"
         try:
             env = gymnasium.make(self.id, disable_env_checker=True, **how)
-        except Exception:
+        except (Exception, SystemExit):
             raise EnvironmentFailedError(f"{name} cannot be made:\n{traceback.format_exc().rstrip()}") from None
         return Reporting(env, name, self.graphs)
 
 
 def _be_a_worker() -> None:
-    """Leave Ctrl-C to the process that trains, and accelerators too."""
+    """Leave Ctrl-C to the process that trains, and accelerators too; end with it, also where it is killed."""
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["JAX_PLATFORMS"] = "cpu"
 
@@ -79,22 +95,33 @@ class Reporting(_Wrapper):
 
     def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
-        try:
+        with self._named("reset"):
             obs, info = self.env.reset(**how)
-            return obs, told(info, self.graphs)
-        except Exception:
-            raise self._failed("reset") from None
+            check_observation(self.env.observation_space, obs)
+            return obs, told(checked_info(info), self.graphs)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take a step."""
-        try:
+        with self._named("step", action):
             obs, reward, terminated, truncated, info = self.env.step(action)
-            return obs, float(reward), bool(terminated), bool(truncated), told(info, self.graphs)
-        except Exception:
-            raise self._failed(f"step({action!r})") from None
+            check_observation(self.env.observation_space, obs)
+            ended = checked_end("terminated", terminated), checked_end("truncated", truncated)
+            return obs, checked_reward(reward), *ended, told(checked_info(info), self.graphs)
 
-    def _failed(self, what: str) -> EnvironmentFailedError:
-        return EnvironmentFailedError(f"{self.name} failed in {what}:\n{traceback.format_exc().rstrip()}")
+    @contextlib.contextmanager
+    def _named(self, what: str, *given: object) -> Iterator[None]:
+        """Say which environment failed, in what, and why; of errors of its own also where."""
+        try:
+            yield
+        except EnvironmentFaultError as fault:
+            why = f": {fault}"
+        except SystemExit as stop:
+            why = f", which called sys.exit({stop.code!r}):\n{traceback.format_exc().rstrip()}"
+        except Exception:
+            why = f":\n{traceback.format_exc().rstrip()}"
+        else:
+            return
+        raise EnvironmentFailedError(f"{self.name} failed in {what}({', '.join(map(shown, given))}){why}")
 
 
 def told(info: Mapping[str, Any], graphs: bool = False) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import gymnasium
@@ -14,12 +14,24 @@ import numpy as np
 from jaxtyping import Num
 
 from elden.factors import Factors
+from elden.hosts.refusals import EnvironmentHangsError, check_observation, checked_info, time_limit
 from elden.hosts.worker import AnyEnv, EnvMaker, Option, told
-from elden.names import PREFIX
+from elden.names import PREFIX, printable
 
 
 class HostWorldError(ValueError):
     """An environment cannot be trained on; the message says why, and how to mend it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))  # it has words of the environment, and is shown on terminals
+
+
+class UntrustedModuleError(HostWorldError):
+    """The environment of a run folder is in a module that nobody has allowed to be imported."""
+
+    def __init__(self, name: str, module: str) -> None:
+        super().__init__(f"its environment {name} is in the module {module}, which is a program that would be run")
+        self.module = module
 
 
 @dataclass(frozen=True)
@@ -34,18 +46,45 @@ class HostConfig:
     """Steps after which episodes are cut off. Needed where the environment does not say how long they are."""
     processes: bool = True
     """Step every environment in a process of its own; otherwise all of them one after the other in this one."""
+    step_limit_s: float = field(default=300.0, compare=False)
+    """Seconds that an environment may take to be made, to be reset or for a step; 0 lets it take any time."""
 
     def __post_init__(self) -> None:
         if not self.id:
             raise HostWorldError("id='' given; it is what gymnasium.make takes, such as elden/Chain-v0")
-        if self.max_steps is not None and self.max_steps < 1:
-            raise HostWorldError(f"max_steps={self.max_steps} given; an episode has at least 1 step")
+        for name, words in (("id", (self.id,)), ("env_options", self.env_options)):
+            for word in words:
+                if not isinstance(word, str) or not word.isprintable():
+                    raise HostWorldError(f"{name}={word!r} given; it is a word without control characters")
+        if self.module is not None and not all(map(str.isidentifier, self.module.split("."))):
+            raise HostWorldError(f"id={self.id!r} given; {self.module!r} before the colon is no name of a module")
+        if not 0 <= self.step_limit_s <= 1e6:
+            raise HostWorldError(f"step_limit_s={self.step_limit_s} given; it takes 0 to 1000000")
+        if self.max_steps is not None and not 1 <= self.max_steps <= 10**9:
+            raise HostWorldError(f"max_steps={self.max_steps} given; an episode has 1 to 1000000000 steps")
         _ = self.options
 
     @property
     def name(self) -> str:
         """What the world is called."""
         return PREFIX + self.id
+
+    @property
+    def module(self) -> str | None:
+        """The module that is imported to find the environment; None for one that Gymnasium knows already."""
+        return self.id.partition(":")[0] if ":" in self.id else None
+
+    def check_trusted(self, trust: str | None) -> None:
+        """Refuse to import a module that stands in a run folder, and that the user has not named.
+
+        Args:
+            trust: What the user has named: `gym:MODULE`, or with an environment after it.
+
+        Raises:
+            UntrustedModuleError: It is another one.
+        """
+        if self.module is not None and (trust or "").removeprefix(PREFIX).partition(":")[0] != self.module:
+            raise UntrustedModuleError(self.name, self.module)
 
     @property
     def options(self) -> tuple[tuple[str, Option], ...]:
@@ -57,14 +96,16 @@ class HostConfig:
         return EnvMaker(self.id, self.options, self.max_steps, number, graphs, os.getpid())
 
     def card(self) -> dict[str, object]:
-        """What `HostConfig.from_card` needs."""
-        return {"name": self.name, "options": {name: value for name, value in asdict(self).items() if name != "id"}}
+        """What `HostConfig.from_card` needs. How long a step may take is no part of what a run is."""
+        own = ("id", "step_limit_s")
+        return {"name": self.name, "options": {name: value for name, value in asdict(self).items() if name not in own}}
 
     @classmethod
-    def from_card(cls, name: str, options: Mapping[str, object]) -> "HostConfig":
+    def from_card(cls, name: str, options: Mapping[str, object], step_limit_s: float | None = None) -> "HostConfig":
         """As it was."""
         lists = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
-        return cls(name.removeprefix(PREFIX), **lists)  # type: ignore[arg-type]
+        limit = {} if step_limit_s is None else {"step_limit_s": step_limit_s}
+        return cls(name.removeprefix(PREFIX), **lists, **limit)  # type: ignore[arg-type]
 
 
 def _option(word: str) -> tuple[str, Option]:
@@ -118,13 +159,14 @@ class HostWorld:
             if not isinstance(actions, gymnasium.spaces.Discrete):
                 raise HostWorldError(f"its actions are {actions}; agents learn to choose among Discrete ones")
             obs, info = env.reset(seed=0)
+            check_observation(env.observation_space, obs)
             flat(factors, obs, ())
             return cls(
                 config=config,
                 factors=factors,
                 num_actions=int(actions.n),
                 first_action=int(actions.start),
-                stage_names=_stage_names(env, told(info).get("stages")),
+                stage_names=_stage_names(env, told(checked_info(info)).get("stages")),
                 max_steps=_horizon(env),
             )
 
@@ -132,27 +174,37 @@ class HostWorld:
 @contextlib.contextmanager
 def _probe(config: HostConfig) -> Iterator[AnyEnv]:
     """The environment, made to be looked at; whatever goes wrong is told with its name."""
-    _find_module(config.id)
+    _find_module(config.module)
     how: dict[str, Any] = dict(config.options)
     if config.max_steps is not None:
         how["max_episode_steps"] = config.max_steps
-    try:
-        env = gymnasium.make(config.id, **how)
-    except Exception as error:
-        raise HostWorldError(f"{config.name} cannot be made: {type(error).__name__}: {error}") from error
-    try:
-        yield env
-    except Exception as error:
-        raise HostWorldError(f"{config.name} cannot be trained on: {error}") from error
-    finally:
-        env.close()
+    with time_limit(config.step_limit_s):
+        try:
+            env = gymnasium.make(config.id, **how)
+        except (Exception, SystemExit) as error:
+            raise HostWorldError(f"{config.name} cannot be made: {_reason(error, True)}") from error
+        try:
+            yield env
+        except (Exception, SystemExit) as error:
+            raise HostWorldError(f"{config.name} cannot be trained on: {_reason(error)}") from error
+        finally:
+            env.close()
 
 
-def _find_module(env_id: str) -> None:
+def _reason(error: BaseException, typed: bool = False) -> str:
+    """Why an environment could not be made or begun, in a line."""
+    if isinstance(error, SystemExit):
+        return f"it calls sys.exit({error.code!r})"
+    words = " ".join(str(error).split())
+    if isinstance(error, EnvironmentHangsError) or (isinstance(error, ValueError) and not typed):
+        return words
+    return f"{type(error).__name__}: {words}"
+
+
+def _find_module(module: str | None) -> None:
     """Let a module in the working directory be found, as `python -m` does."""
-    module = env_id.partition(":")[0] if ":" in env_id else ""
     here = os.getcwd()
-    if module and here not in sys.path and importlib.util.find_spec(module.partition(".")[0]) is None:
+    if module is not None and here not in sys.path and importlib.util.find_spec(module.partition(".")[0]) is None:
         sys.path.insert(0, here)
 
 
@@ -201,6 +253,9 @@ def _stage_names(env: AnyEnv, stages: np.ndarray | None) -> tuple[str, ...]:
     found = tuple(map(str, names)) if names is not None else tuple(f"stage {i + 1}" for i in range(stages.size))
     if len(found) != stages.size:
         raise ValueError(f"its info tells {stages.size} stages, but stage_names has {len(found)}: {', '.join(found)}")
+    for name in found:
+        if not name.isprintable():
+            raise ValueError(f"stage name {name!r}: a name must not contain control characters")
     return found
 
 

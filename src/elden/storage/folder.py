@@ -2,7 +2,7 @@
 
     config.json      the resolved settings
     metrics.jsonl    one object a line, with "step" and "group/name" keys; a list has a number for each run
-    tb/              the same for TensorBoard, each run's numbers under a name of their own
+    tb/              the same for TensorBoard, where each seed is a run of its own: tb/0, tb/1, ...
     summary.json     the results, with where they come from
     checkpoints/     trained models, and where training stopped
     media/           figures

@@ -35,7 +35,11 @@ class Deadline:
     @property
     def over(self) -> bool:
         """Whether it has passed."""
-        return self.at_s is not None and time.monotonic() >= self.at_s
+        return self.within(0.0)
+
+    def within(self, seconds: float) -> bool:
+        """Whether it comes before so many seconds are over."""
+        return self.at_s is not None and time.monotonic() + seconds >= self.at_s
 
 
 @dataclass(frozen=True)
@@ -101,10 +105,13 @@ class Resumable(Generic[_State]):
         try:
             while at.number < self.total:
                 # Before anything is logged: whatever happens then, the state is kept under its own number.
-                at, log = self.advance(at)
+                before = at
+                at, log = self.advance(before)
                 log()
-                if at.number < self.total and self.deadline.over:
-                    raise OutOfTimeError(f"the time limit is over, after {at.number} of {self.total} {self.steps}")
+                each_s = (at.clock.train_s - before.clock.train_s) / (at.number - before.number)
+                if at.number < self.total and self.deadline.within(each_s):
+                    why = "is over" if self.deadline.over else f"leaves no time for another {each_s:.3g} s"
+                    raise OutOfTimeError(f"the time limit {why}, after {at.number} of {self.total} {self.steps}")
                 if time.monotonic() - saved > self.save_every_s:
                     self.save(at)
                     kept, saved = at.number, time.monotonic()

@@ -201,6 +201,8 @@ def load_dataset(folder: Path) -> Dataset:
     Raises:
         DamagedDataError: It is not there, not finished, damaged, or something else.
     """
+    if not folder.is_dir():
+        raise DamagedDataError(f"{folder}: there is no such folder; `elden collect` makes one")
     if not (folder / CARD).exists() and (folder / _CHUNKS).is_dir():
         raise DamagedDataError(f"the collection in {folder} is not finished; run the same command again to continue")
     refuse_links(folder)

@@ -5,18 +5,17 @@ Small networks leave a GPU mostly idle: programs that share it take hardly longe
 
 import os
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from elden.lifeline import GRACE_S, Lifeline
 from elden.storage.resumable import Deadline
 
 _POLL_S = 0.2
-_LAST_WORDS_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def run_jobs(
     deadline: Deadline = Deadline(),  # noqa: B008 (frozen)
     look: Callable[[Sequence[str]], None] | None = None,
 ) -> dict[str, int]:
-    """Run commands, some at a time, and give the exit code of each.
+    """Run commands, some at a time, and give the exit code of each. Commands of ours end with this process.
 
     Args:
         jobs: The commands. Under a deadline each is given what is left as `--time-limit-s`.
@@ -63,20 +62,13 @@ def run_jobs(
     logs.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     waiting, running, codes = list(jobs), dict[str, subprocess.Popen[bytes]](), dict[str, int]()
-    with ExitStack() as files:
+    with closing(Lifeline()) as lifeline, ExitStack() as files:
         files.callback(_stop, running)
         while waiting or running:
             while waiting and (at_once is None or len(running) < at_once) and not deadline.over:
                 job = waiting.pop(0)
                 log = files.enter_context((logs / f"{job.name}.log").open("a"))  # what came before says why it ended
-                # In a session of its own: Ctrl-C comes to us, and we tell each of them, once.
-                running[job.name] = subprocess.Popen(
-                    _limited(job.command, deadline),
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
-                    start_new_session=True,
-                )
+                running[job.name] = lifeline.start(_limited(job.command, deadline), log, environment)
             if not running:
                 break
             time.sleep(_POLL_S)
@@ -94,12 +86,18 @@ def _limited(command: Sequence[str], deadline: Deadline) -> list[str]:
 
 
 def _stop(running: dict[str, "subprocess.Popen[bytes]"]) -> None:
-    """Interrupt what still runs, and give it time to keep its state."""
-    for process in running.values():
-        process.send_signal(signal.SIGINT)
-    for process in running.values():
-        try:
-            process.wait(_LAST_WORDS_S)
-        except subprocess.TimeoutExpired:
+    """Ask what still runs to terminate, and give it time to keep its state.
+
+    Not by SIGINT, which a command in the background of a shell script ignores, and all that it starts.
+    """
+    try:
+        for process in running.values():
+            process.terminate()
+        limit = time.monotonic() + GRACE_S
+        for process in running.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, limit - time.monotonic()))
+    finally:  # also when this is interrupted
+        for process in running.values():
             process.kill()
             process.wait()

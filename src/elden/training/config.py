@@ -10,9 +10,9 @@ from elden.agents.ppo import PpoConfig
 from elden.bonuses import BONUSES, BonusConfig
 from elden.names import nearest_names
 
+MOST_STEPS = 10**12
+"""What no device takes in a year."""
 Normalise: TypeAlias = Literal["none", "reward", "return"]
-
-_MOST = {"num_envs": 2**20, "rollout": 2**20, "steps": 10**12}
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class LoopConfig:
     """Whether the policy sees how much of the episode is over."""
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "rollout", "steps"):
+        for name, most in (("num_envs", 10**6), ("rollout", 10**6), ("steps", MOST_STEPS)):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must be 1 or more")
-            if getattr(self, name) > _MOST[name]:
-                raise ValueError(f"{name}={getattr(self, name)} given; it must be {_MOST[name]} or less")
+            if getattr(self, name) > most:
+                raise ValueError(f"{name}={getattr(self, name)} given; it takes 1 to {most}")
         if self.iterations >= 2**31:
             raise ValueError(
                 f"steps={self.steps} given; that many rollouts of {self.steps_per_iteration} are not counted"
@@ -59,7 +59,12 @@ class LoopConfig:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must lie between 0 and 1")
         for name in ("warmup_steps", "intrinsic_weight"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name}={getattr(self, name)} given; it must be 0 or more")
+                raise ValueError(f"{name}={getattr(self, name)} given; it must be 0 or more, and finite")
+        if self.iterations >= 2**31:
+            raise ValueError(
+                f"steps={self.steps} given; with {self.steps_per_iteration} steps in a rollout that is more rollouts"
+                " than can be counted: give more environments, longer rollouts or fewer steps"
+            )
 
     @property
     def steps_per_iteration(self) -> int:
@@ -97,6 +102,8 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise ValueError(f"seeds={self.seeds} given; at least 1 agent is trained")
+        if self.seeds > 10_000:
+            raise ValueError(f"seeds={self.seeds} given; at most 10000 agents are trained side by side")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} given; it must lie between 0 and 2**31 - 1")
         if self.bonus_name not in BONUSES:

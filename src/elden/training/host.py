@@ -132,9 +132,9 @@ class HostProgram:
         return self._advance, compile_s
 
     def _advance(
-        self, state: LoopState[Any], keys: Key[Array, " seed"], iteration: Int[Array, ""]
+        self, state: LoopState[Any], keys: Key[Array, " seed"], iteration: Int[Array, ""], number: Int[Array, ""]
     ) -> tuple[LoopState[Any], Metrics]:
-        """One iteration; metrics have an axis for iterations before that of seeds."""
+        """One iteration, `number` being 1; metrics have an axis for iterations before that of seeds."""
         if int(iteration) == self.start:
             state = begun_anew(state)
         act_keys = self.loop.keys_of(keys, iteration)[:, 0]

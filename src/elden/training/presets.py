@@ -6,8 +6,9 @@ from typing import Literal, TypeAlias
 from elden.agents.ppo import PpoConfig
 from elden.bonuses import BonusConfig, EnsembleConfig, GateConfig
 from elden.dynamics.config import KITCHEN_NETWORK, NetworkConfig, TrainConfig
-from elden.names import nearest_names
+from elden.names import HOST, PREFIX, nearest_names
 from elden.training.config import LoopConfig, TrainingConfig
+from elden.worlds.registry import WORLDS
 
 TrainingPreset: TypeAlias = Literal["paper", "plus"]
 
@@ -28,16 +29,18 @@ def training_preset(name: str, world: str, bonus: str | None = None) -> Training
 
     Args:
         name: Which preset.
-        world: Name of the world.
+        world: Name of the world; `gym:ID` for an environment of others, and "" for a world of your own.
         bonus: Name of the bonus; without one `paper` has `elden`, and `plus` has `influence-count`. The same agent
             serves all of them, and the same ensemble all that read one; the gate is ELDEN's alone.
 
     Raises:
-        ValueError: There is no such preset or bonus.
+        ValueError: There is no such preset, world or bonus.
     """
     presets = {"paper": _paper, "plus": _plus}
     if name not in presets:
         raise ValueError(f"no preset {name!r}; {nearest_names(name, presets)}")
+    if world not in ("", HOST, *WORLDS) and not world.startswith(PREFIX):
+        raise ValueError(f"no world {world!r}; {nearest_names(world.lower(), WORLDS)} (give '' for one of your own)")
     bonus = bonus or DEFAULT_BONUS[name]
     config = replace(presets[name](world), bonus_name=bonus)
     if bonus in _PLAIN:

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from elden.ahead import compile_ahead
-from elden.hosts.world import HostConfig, HostWorld
+from elden.hosts.world import HostConfig, HostWorld, UntrustedModuleError
 from elden.names import PREFIX
 from elden.provenance import code_digest, provenance
 from elden.storage.arrays import VERSIONS
@@ -42,12 +42,35 @@ SeedMetrics: TypeAlias = dict[str, list[float]]
 Progress: TypeAlias = Callable[[int, int, SeedMetrics], None]
 """Called with the iterations done and to be done, and the metrics of the last one."""
 
+_CALL_S = 60.0
+_YEAR_S = 365.25 * 86_400
+
 _MAY_BE_MISSING = ("episode/", "stage/", "graph/")
 """Metrics that are NaN in a rollout in which no episode ends, or no graph is read."""
 
 
 class NotFiniteError(ArithmeticError):
     """A number of a training run is not finite; the message says which part's, and when."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of the compiled program that has ended.
+
+    Attributes:
+        reached: Iterations of the training that were done when it ended.
+        iterations: How many of them it made.
+        seconds: How long it took.
+    """
+
+    reached: int
+    iterations: int
+    seconds: float
+
+    @property
+    def each_s(self) -> float:
+        """How long an iteration took."""
+        return self.seconds / self.iterations
 
 
 class TrainingRun:
@@ -72,10 +95,11 @@ class TrainingRun:
             world: Where agents act.
             config: How they learn.
             folder: The run folder. One that holds an unfinished training with the same settings continues.
-            iterations_per_call: Iterations between two returns to the host.
+            iterations_per_call: Iterations between two returns to the host, at most: a call takes no more than about a
+                minute, going by the one before.
             save_every_s: Time after which the state is kept.
             keep: How many states are kept.
-            deadline: When to stop, at the end of a call.
+            deadline: When to stop, at the end of a call. No call is begun that would take longer, if the last one did.
             progress: Called after every iteration.
             command: The command line, for the records.
 
@@ -105,16 +129,25 @@ class TrainingRun:
         self.deadline = deadline or Deadline()
         self.progress = progress
         self.command = command
+        self.call_began: float | None = None
+        """When the call that is running began, of `time.monotonic`; None while there is none."""
+        self.last_call: Call | None = None
+        """The call that has ended last in this sitting."""
 
     @classmethod
-    def open(cls, folder: Path, **options: Any) -> "TrainingRun":
+    def open(
+        cls, folder: Path, *, trust: str | None = None, step_limit_s: float | None = None, **options: Any
+    ) -> "TrainingRun":
         """A training run that was begun before, from its folder alone.
 
         Args:
             folder: The run folder.
+            trust: `gym:MODULE`, where the run's environment is in this module: it is imported, which runs it.
+            step_limit_s: How long an environment of others may take; None leaves it at the default.
             options: Those of `TrainingRun` that do not change its results.
 
         Raises:
+            UntrustedModuleError: The run's environment is in another module.
             RunFolderError: The folder holds no training run.
         """
         config = read_config(folder)
@@ -124,14 +157,14 @@ class TrainingRun:
             world, settings = config["world"], from_plain(TrainingConfig, config["training"])
             if not isinstance(world, dict) or not isinstance(world["name"], str):
                 raise ValueError(f"its world is {world!r}")
-            return cls(world_of_card(world), settings, folder, **options)
-        except StorageError:
+            return cls(world_of_card(world, trust, step_limit_s), settings, folder, **options)
+        except (StorageError, UntrustedModuleError):
             raise
         except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:  # edited by hand
             raise RunFolderError(f"{folder} holds no training run that can continue: {error}") from None
 
     @classmethod
-    def extend(cls, folder: Path, steps: int) -> None:
+    def extend(cls, folder: Path, steps: int, trust: str | None = None) -> None:
         """Let a training run, finished or not, have more steps.
 
         The result is as if it had had them from the start, but where the learning rate falls: there it continues
@@ -140,18 +173,25 @@ class TrainingRun:
         Args:
             folder: The run folder.
             steps: Steps of each seed in all.
+            trust: As for `open`.
 
         Raises:
             RunFolderError: The folder holds no training run, or one that cannot have so many steps.
         """
-        training = cls.open(folder)
+        training = cls.open(folder, trust=trust)
         config, known = training.config, training.config.loop.steps
         if steps <= known:
             raise RunFolderError(f"{folder} has {known} steps already; --steps {steps} given, which is no more")
+        speed = training.folder.read_summary().get("steps_per_s") if training.finished else None
+        each_s = 1.0 / speed if isinstance(speed, int | float) and speed > 0 else 0.0
+        if (years := (steps - known) * config.seeds * each_s / _YEAR_S) > 1:
+            raise RunFolderError(
+                f"--steps {steps} given, which takes {years:,.0f} years at the {speed:,.0f} steps/s that {folder} had"
+            )
         try:
             longer = replace(config, loop=replace(config.loop, steps=steps))
         except ValueError as error:
-            raise RunFolderError(str(error)) from None
+            raise RunFolderError(f"--{error}") from None
         with training.folder.locked():
             training.folder.change(cls.identity(training.world, longer))
 
@@ -210,12 +250,15 @@ class TrainingRun:
         Raises:
             NotFiniteError: A number of them is not finite.
         """
-        keys, number = self.keys, min(self.iterations_per_call, self.config.loop.iterations - at.number)
-        program, compile_s = program_of(number).ready(at.state, keys)
-        began = time.perf_counter()
-        state, metrics = program(at.state, keys, jnp.int32(at.number))
-        logged = list(_by_iteration(metrics))
-        clock = at.clock.plus(compile_s, time.perf_counter() - began)
+        total = self.config.loop.iterations
+        program, compile_s = program_of(min(self.iterations_per_call, total)).ready(at.state, self.keys)
+        number = self._next(total - at.number)
+        self.call_began = time.monotonic()
+        state, metrics = program(at.state, self.keys, jnp.int32(at.number), jnp.int32(number))
+        logged = list(_by_iteration(metrics))[:number]
+        self.last_call = Call(at.number + number, number, time.monotonic() - self.call_began)
+        self.call_began = None
+        clock = at.clock.plus(compile_s, self.last_call.seconds)
         for i, each in enumerate(logged):
             self._check(at.number + i, each)
 
@@ -224,6 +267,18 @@ class TrainingRun:
                 self._log(at.number + i, each)
 
         return Reached(at.number + number, state, clock), log
+
+    def _next(self, left: int) -> int:
+        """How many iterations the next call has: one at first, then as many as take a minute, or until the deadline.
+
+        Args:
+            left: How many there are to be done.
+        """
+        if self.last_call is None:
+            return 1
+        seconds = _CALL_S if self.deadline.at_s is None else min(_CALL_S, self.deadline.at_s - time.monotonic())
+        fit = int(seconds / max(self.last_call.each_s, 1e-6))
+        return max(1, min(self.iterations_per_call, left, fit))
 
     @contextmanager
     def _programs(self, iteration: int) -> "Iterator[_ProgramOf]":
@@ -380,7 +435,10 @@ def _by_iteration(metrics: Mapping[str, Float[Array, "iteration seed"]]) -> Iter
         yield {name: values[i].tolist() for name, values in arrays.items()}
 
 
-_Advance: TypeAlias = Callable[[LoopState[Any], Key[Array, " seed"], Int[Array, ""]], tuple[LoopState[Any], Metrics]]
+_Advance: TypeAlias = Callable[
+    [LoopState[Any], Key[Array, " seed"], Int[Array, ""], Int[Array, ""]], tuple[LoopState[Any], Metrics]
+]
+"""Makes iterations: of a state, keys, the number of the first one, and how many."""
 
 
 _ProgramOf: TypeAlias = "Callable[[int], _Program | HostProgram]"
@@ -392,38 +450,57 @@ def card_of_world(world: World | HostWorld) -> dict[str, object]:
     return world.config.card() if isinstance(world, HostWorld) else world_card(world)
 
 
-def world_of_card(card: Mapping[str, Any]) -> World | HostWorld:
-    """The world that a training run is in.
+def world_of_card(
+    card: Mapping[str, Any], trust: str | None = None, step_limit_s: float | None = None
+) -> World | HostWorld:
+    """The world that a training run is in; `trust` and `step_limit_s` as for `TrainingRun.open`.
 
     Raises:
         ValueError: It cannot be made.
     """
     if str(card["name"]).startswith(PREFIX):
-        return HostWorld.look(HostConfig.from_card(card["name"], card["options"]))
+        config = HostConfig.from_card(card["name"], card["options"], step_limit_s)
+        config.check_trusted(trust)
+        return HostWorld.look(config)
     return make(card["name"], **card["options"])
 
 
 class _Program:
-    """Some iterations as one compiled program."""
+    """Some iterations as one compiled program; how many of them are made is said in the call."""
 
-    def __init__(self, loop: Loop[Any], number: int) -> None:
-        self.loop, self.number = loop, number
+    def __init__(self, loop: Loop[Any], most: int) -> None:
+        self.loop, self.most = loop, most
         self.compiled: _Advance | None = None
 
     def ready(self, state: LoopState[Any], keys: Key[Array, " seed"]) -> tuple[_Advance, float]:
         """The program, and the time that it took to compile where it had not been yet."""
         if self.compiled is not None:
             return self.compiled, 0.0
-        self.compiled, compile_s = compile_ahead(self._advance, (state, keys, jnp.int32(0)))
+        self.compiled, compile_s = compile_ahead(self._advance, (state, keys, jnp.int32(0), jnp.int32(1)))
         return self.compiled, compile_s
 
     def _advance(
-        self, state: LoopState[Any], keys: Key[Array, " seed"], first: Int[Array, ""]
+        self, state: LoopState[Any], keys: Key[Array, " seed"], first: Int[Array, ""], number: Int[Array, ""]
     ) -> tuple[LoopState[Any], Metrics]:
+        """The state after these iterations, and metrics with an axis for iterations; zeros for those not made."""
+
         def one(state: LoopState[Any], iteration: Int[Array, ""]) -> tuple[LoopState[Any], Metrics]:
             return self.loop.iterate(state, keys, iteration)
 
-        return jax.lax.scan(one, state, first + jnp.arange(self.number, dtype=jnp.int32))
+        if self.most == 1:
+            return jax.lax.scan(one, state, first + jnp.arange(1, dtype=jnp.int32))
+        shapes = jax.eval_shape(lambda state: one(state, first)[1], state)
+        logged: Metrics = {name: jnp.zeros((self.most, *each.shape), each.dtype) for name, each in shapes.items()}
+
+        def advance(
+            carry: tuple[Int[Array, ""], LoopState[Any], Metrics],
+        ) -> tuple[Int[Array, ""], LoopState[Any], Metrics]:
+            i, state, logged = carry
+            state, metrics = one(state, first + i)
+            return i + 1, state, {name: logged[name].at[i].set(each) for name, each in metrics.items()}
+
+        _, state, logged = jax.lax.while_loop(lambda carry: carry[0] < number, advance, (jnp.int32(0), state, logged))
+        return state, logged
 
 
 @lru_cache(maxsize=8)

@@ -123,6 +123,8 @@ class World(abc.ABC):
     """
 
     name: ClassVar[str]
+    limits: ClassVar[Mapping[str, int]] = {"max_steps": 1_000_000, "size": 256}
+    """The largest value of options that are numbers, where there is one. Beyond it nothing would ever be compiled."""
 
     max_steps: int = 100
     """Length of an episode."""
@@ -140,6 +142,10 @@ class World(abc.ABC):
         self._check_options()
 
     def _check_options(self) -> None:
+        for option in self.option_names():
+            given = getattr(self, option)
+            if given > self.limits.get(option, given):
+                raise WorldOptionError(f"{option}={given} given; {self.name} takes at most {self.limits[option]}")
         if self.max_steps < 1:
             raise WorldOptionError(f"max_steps={self.max_steps} given; an episode needs at least 1 step")
         self._check_choice("labels", self.labels, ("fix", "authors"))

@@ -1,5 +1,6 @@
 """Chain: links that must be switched on one after the other, among distractors. For tests and scaling curves."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import ClassVar
@@ -127,6 +128,11 @@ class Chain(World):
     """
 
     name: ClassVar[str] = "chain"
+    limits: ClassVar[Mapping[str, int]] = {
+        **World.limits,
+        **dict.fromkeys(("depth", "restless", "inert", "noisy"), 100),
+        **dict.fromkeys(("levels", "values", "intricate", "intricate_variables"), 1000),
+    }
     max_steps: int = 50
     """Length of an episode. The shortest solution takes depth * levels steps: give long chains more."""
     depth: int = 4

@@ -19,7 +19,7 @@ from gymnasium.vector.utils import batch_space
 from jaxtyping import Array, Bool, Int, Key, UInt8
 
 from elden.factors import Factors, Sample
-from elden.names import nearest_names
+from elden.names import nearest_names, shown
 from elden.worlds.base import ImpossibleStateError, Transition, World, WorldState
 from elden.worlds.registry import make
 
@@ -92,7 +92,7 @@ def _check_reset_options(options: Mapping[str, Any]) -> None:
 def _flag(option: str, given: object) -> bool:
     """A yes or no of the user's; anything else is refused."""
     if not isinstance(given, bool | np.bool_):
-        raise ValueError(f"reset option {option}={given!r} given; it is True or False")
+        raise ValueError(f"reset option {option}={shown(given)} given; it is True or False")
     return bool(given)
 
 
@@ -202,7 +202,7 @@ class WorldEnv(_Face, _Env):
             raise gymnasium.error.ResetNeeded("the episode is over: call reset() before the next step()")
         if not self.action_space.contains(action):
             names = ", ".join(f"{index} {name}" for index, name in enumerate(self.action_names))
-            raise ValueError(f"action {action!r} given; {self.world.name} takes an integer of these: {names}")
+            raise ValueError(f"action {shown(action)} given; {self.world.name} takes an integer of these: {names}")
         transition = self._taken(action)
         terminated, truncated = bool(transition.terminated), bool(transition.truncated)
         self._over = terminated or truncated
@@ -353,7 +353,7 @@ class WorldVectorEnv(_Face, _VectorEnv):
             raise ValueError(f"{len(seeds)} seeds given for {self.num_envs} environments")
         for one in seeds:
             if one is not None and not isinstance(one, int | np.integer):
-                raise gymnasium.error.Error(f"seed {one!r} given; seeds are integers, or None")
+                raise gymnasium.error.Error(f"seed {shown(one)} given; seeds are integers, or None")
         plain = [None if one is None else int(one) for one in seeds]
         generators = [gymnasium.utils.seeding.np_random(one)[0] for one in plain]
         if plain[0] is not None:
@@ -380,7 +380,7 @@ class WorldVectorEnv(_Face, _VectorEnv):
         if not isinstance(given, Sequence | np.ndarray) or isinstance(given, str):
             kind = ImpossibleStateError if option == "state" else ValueError
             name = self.world.name
-            raise kind(f"{name}: reset option {option}={given!r} given; it is one for all, or a sequence of them")
+            raise kind(f"{name}: reset option {option}={shown(given)} given; it is one for all, or a sequence of them")
         if len(given) != self.num_envs:
             raise ValueError(f"{len(given)} values of {option!r} given for {self.num_envs} environments")
         return list(given)

@@ -1,6 +1,6 @@
 """2D Minecraft: craft tools from what lies about, bridge the water, and fetch the gem."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -61,6 +61,7 @@ class Minecraft(World):
     """
 
     name: ClassVar[str] = "minecraft"
+    limits: ClassVar[Mapping[str, int]] = {**World.limits, "wood": 100, "grass": 100}
     max_steps: int = 100
     size: int = 10
     """Side of the square grid, boundary included."""

@@ -4,7 +4,7 @@ from typing import get_args, get_type_hints
 
 import numpy as np
 
-from elden.names import nearest_names
+from elden.names import nearest_names, shown
 from elden.worlds.base import World, WorldOptionError
 from elden.worlds.carwash import CarWash
 from elden.worlds.chain import Chain
@@ -43,7 +43,7 @@ def make(name: str, **options: bool | int | float | str) -> World:
         choices = get_args(get_type_hints(cls)[option])
         if choices and value not in choices:
             known = ", ".join(map(repr, choices))
-            raise WorldOptionError(f"{option}={value!r} given; {name} knows {known}")
+            raise WorldOptionError(f"{option}={shown(value)} given; {name} knows {known}")
     return cls(**options)  # type: ignore[arg-type]
 
 
@@ -58,4 +58,6 @@ def _check_type(world: str, option: str, given: object, default: object) -> None
     fits = type(given) is type(default) or (whole and type(default) in (int, float))
     if not fits:
         kinds = {bool: "True or False", int: "an integer", float: "a number", str: "a word"}
-        raise WorldOptionError(f"{world}: option {option}={given!r} given; it takes {kinds[type(default)]}, not that")
+        raise WorldOptionError(
+            f"{world}: option {option}={shown(given)} given; it takes {kinds[type(default)]}, not that"
+        )

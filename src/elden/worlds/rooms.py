@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Int, Key, Num
 
 from elden.factors import ACTION, Discrete, Entity, Variable
+from elden.names import shown
 from elden.worlds import grid
 from elden.worlds.base import Named, View, World, WorldOptionError, WorldState
 from elden.worlds.grid import Cell, Flag, Pose, Rect, Scalar, Slot, int32
@@ -496,7 +497,7 @@ def number(named: Named, entity: str, variable: str) -> int:
     """An integer variable of a named state."""
     value = named[entity][variable]
     if not isinstance(value, int | np.integer):
-        raise TypeError(f"{entity}.{variable} is {value!r}, not an integer")
+        raise TypeError(f"{entity}.{variable} is {shown(value)}, not an integer")
     return int(value)
 
 
