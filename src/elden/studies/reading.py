@@ -21,7 +21,7 @@ from elden.graphs.evaluate import convert, score_transitions
 from elden.graphs.registry import detector_named
 from elden.graphs.thresholds import automatic
 from elden.names import nearest_names
-from elden.storage.arrays import DamagedDataError, read_arrays, write_arrays
+from elden.storage.arrays import DamagedDataError, read_arrays, remove_damaged, write_arrays
 from elden.storage.files import StorageError, read_json, refuse_links
 from elden.storage.folder import SUMMARY
 from elden.studies.config import LEVELS, Level
@@ -200,6 +200,7 @@ def save_reference(folder: Path, seen: Transitions, values: int) -> None:
         values: How many of them show which values these have.
     """
     arrays = {name: np.asarray(getattr(seen, name)) for name in _PARTS}
+    remove_damaged(folder / _REFERENCE, "transitions")
     write_arrays(folder / _REFERENCE, "transitions", arrays, {"values": values})
 
 
