@@ -61,12 +61,15 @@ def test_the_penalty_and_mixup_of_the_config_do_not_count(tmp_path: Path) -> Non
     assert ModelStore(tmp_path).path(other, RUN) == ModelStore(tmp_path).path(RECIPE, RUN)
 
 
-def test_a_damaged_model_counts_as_missing(tmp_path: Path, stored: StoredModel) -> None:
+@pytest.mark.parametrize("name", ["*.npy", "card.json"])
+def test_a_damaged_model_counts_as_missing(tmp_path: Path, stored: StoredModel, name: str) -> None:
     store = ModelStore(tmp_path)
     store.put(RECIPE, RUN, stored)
-    file = min(store.path(RECIPE, RUN).glob("*.npy"))
-    file.write_bytes(file.read_bytes()[:-1])
+    file = min(store.path(RECIPE, RUN).glob(name))
+    file.write_bytes(file.read_bytes()[:-3])
     assert store.get(RECIPE, RUN) is None
+    store.put(RECIPE, RUN, stored)
+    assert store.get(RECIPE, RUN) is not None
 
 
 def test_trainings_of_other_runs_keep_their_states_apart(tmp_path: Path) -> None:

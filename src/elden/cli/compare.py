@@ -154,7 +154,7 @@ class Compare:
         """Refuse, before anything is trained, options that `elden train` refuses and folders of other training runs."""
         from elden.cli.arguments import parse
 
-        refuse_links(out / "logs")
+        refuse_links(out)
         for entry in self.entries:
             for contender in self.contenders:
                 try:

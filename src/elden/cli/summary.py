@@ -1,5 +1,6 @@
 """What scripted episodes came to: per episode and in total, as a table, as text and as JSON."""
 
+import io
 import json
 from collections import Counter
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from elden.cli.console import PIPED_WIDTH
 from elden.cli.edges import off_diagonal
 from elden.cli.episodes import Episode
 from elden.cli.worlds import describe_options
+from elden.storage.files import write_text
 from elden.worlds.base import World
 from elden.worlds.labels import event_type
 
@@ -136,10 +138,11 @@ def summary_table(summary: Summary) -> Group:
 def write_summary(summary: Summary, folder: Path) -> list[Path]:
     """Write summary.txt and summary.json, and say where they are."""
     text, data = folder / "summary.txt", folder / "summary.json"
-    with text.open("w", encoding="utf-8") as file:
-        plain = Console(file=file, width=PIPED_WIDTH, color_system=None, markup=False, emoji=False, highlight=False)
-        plain.print(summary_table(summary))
-    data.write_text(json.dumps(summary.to_json(), indent=2) + "\n", encoding="utf-8")
+    words = io.StringIO()
+    plain = Console(file=words, width=PIPED_WIDTH, color_system=None, markup=False, emoji=False, highlight=False)
+    plain.print(summary_table(summary))
+    write_text(text, words.getvalue())
+    write_text(data, json.dumps(summary.to_json(), indent=2) + "\n")
     return [text, data]
 
 

@@ -22,6 +22,7 @@ from elden.ahead import compile_ahead
 from elden.dynamics.spread import Spread
 from elden.dynamics.training import Metrics, Model, Settings, Trainer, TrainState
 from elden.storage.checkpoints import Checkpoints
+from elden.storage.files import StorageError
 from elden.storage.resumable import Clock, Deadline, Reached, Resumable
 from elden.transitions import Transitions
 
@@ -243,7 +244,7 @@ class ModelTraining:
         kept = None if states is None else states.restore(first)
         begun = Reached(span[0], first()) if kept is None else Reached.of(kept)
         if not span[0] <= begun.number <= span[1]:
-            raise ValueError(f"{self.folder} has a state of update {begun.number}, which does not lie in {span}")
+            raise StorageError(f"{self.folder} has a state of update {begun.number}, which does not lie in {span}")
         if self.restored is not None:
             self.restored(name, begun.number)
         return begun

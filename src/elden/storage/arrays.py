@@ -110,21 +110,29 @@ def remove_arrays(folder: Path) -> None:
             folder.rmdir()
 
 
+def remove_damaged(folder: Path, kind: Kind) -> None:
+    """Remove arrays whose card is damaged, where they can be made again."""
+    try:
+        read_card(folder, kind)
+    except DamagedDataError:
+        remove_arrays(folder)
+
+
 def check_free(folder: Path, kind: Kind) -> None:
     """Refuse a folder in which arrays of this kind could not be written.
 
     Raises:
-        ValueError: It is no folder, or it holds other files.
+        StorageError: It is no folder, or it holds other files.
     """
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is not a folder")
+        raise StorageError(f"{folder} is not a folder")
     if folder.is_dir() and (extra := _other_files(folder)):
-        raise ValueError(f"{folder} holds other files ({', '.join(extra[:3])}); choose a new or an empty folder")
+        raise StorageError(f"{folder} holds other files ({', '.join(extra[:3])}); choose a new or an empty folder")
     if (folder / CARD).exists():
         try:
             _read_content(folder, kind)
         except DamagedDataError as error:
-            raise ValueError(f"{error}; choose a new or an empty folder") from None
+            raise StorageError(f"{error}; choose a new or an empty folder") from None
 
 
 def plain_json(value: Mapping[str, object]) -> dict[str, object]:

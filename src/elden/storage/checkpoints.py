@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from elden.storage.arrays import DamagedDataError, Kind, read_arrays, read_card, remove_arrays, write_arrays
-from elden.storage.files import PART, sync_folder
+from elden.storage.files import PART, StorageError, sync_folder
 from elden.storage.plain import differences, plain
 
 _log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class Checkpoints:
             like: Makes a tree of the same structure, shapes and types, once a state has been read.
 
         Raises:
-            ValueError: A state is of another training run.
+            StorageError: A state is of another training run.
             DamagedDataError: All states are damaged.
         """
         reasons: list[str] = []
@@ -130,7 +130,7 @@ class Checkpoints:
         place = self._place(number)
         arrays, card = read_arrays(place, self.kind)
         if changed := differences({name: card.get(name) for name in self.identity}, self.identity):
-            raise ValueError(f"{place} is of another training ({changed}); choose another folder or remove this one")
+            raise StorageError(f"{place} is of another training ({changed}); choose another folder or remove this one")
         if card.get("number") != number:
             raise DamagedDataError(f"{place} holds the state of number {card.get('number')}, not {number}")
         return arrays, card

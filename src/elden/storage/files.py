@@ -73,13 +73,18 @@ def sync_folder(folder: Path) -> None:
         os.close(opened)
 
 
-def write_text(file: Path, text: str) -> None:
+def write_bytes(file: Path, content: bytes) -> None:
     """Write a file as a whole."""
     part = file.with_name(file.name + PART)
     with fresh(part) as stream:
-        stream.write(text.encode())
+        stream.write(content)
     os.replace(part, file)
     sync_folder(file.parent)
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write a file of text as a whole."""
+    write_bytes(file, text.encode())
 
 
 def write_json(file: Path, value: object) -> None:

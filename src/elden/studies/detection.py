@@ -29,7 +29,7 @@ from elden.graphs.base import Detector, Reference
 from elden.graphs.evaluate import Scored, convert, default_chunk, time_scores
 from elden.graphs.gradient import Gradient
 from elden.provenance import provenance
-from elden.storage.files import write_csv, write_json
+from elden.storage.files import refuse_links, write_csv, write_json
 from elden.storage.folder import RunFolder, check_same
 from elden.storage.plain import differences, plain
 from elden.storage.resumable import Deadline
@@ -138,6 +138,7 @@ def detect(
         study.folder = RunFolder(folder, {**description, "data": _data(dataset)}, sharing)
         models = study.folder.checkpoints if models is None else models
     if models is not None:
+        refuse_links(models)
         study.store = ModelStore(models)
     with nullcontext() if study.folder is None else study.folder.locked():
         if study.folder is not None:

@@ -15,7 +15,7 @@ from elden.dynamics.checkpoint import VariantCard, load_model, save_model
 from elden.dynamics.runs import Run, Speed, StoredModel
 from elden.dynamics.training import Trainer
 from elden.provenance import provenance
-from elden.storage.arrays import VERSIONS, DamagedDataError
+from elden.storage.arrays import VERSIONS, DamagedDataError, remove_damaged
 from elden.storage.cards import factors_to_json
 from elden.storage.files import StorageError, read_json, write_json
 from elden.storage.plain import plain
@@ -139,6 +139,7 @@ class ModelStore:
         }
         trainer = recipe.trainer
         config = replace(trainer.config, penalty=run.penalty, mixup=run.mixup)
+        remove_damaged(self.path(recipe, run), "models")
         save_model(self.path(recipe, run), replace(trainer, config=config), stored.model, card)
 
 

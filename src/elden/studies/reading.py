@@ -1,9 +1,8 @@
 """Graphs of any transitions, read with a model that a run has left."""
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +21,8 @@ from elden.graphs.evaluate import convert, score_transitions
 from elden.graphs.registry import detector_named
 from elden.graphs.thresholds import automatic
 from elden.names import nearest_names
-from elden.storage.arrays import DamagedDataError, read_arrays, write_arrays
+from elden.storage.arrays import DamagedDataError, read_arrays, remove_damaged, write_arrays
+from elden.storage.files import StorageError, read_json, refuse_links
 from elden.storage.folder import SUMMARY
 from elden.studies.config import LEVELS, Level
 from elden.studies.errors import StudyError
@@ -125,9 +125,10 @@ def load_reader(folder: Path | str, method: str, seed: int | None = None) -> Gra
         DamagedDataError: The model is not as it was written.
     """
     path = Path(folder)
+    refuse_links(path)
     try:
-        summary = json.loads((path / SUMMARY).read_bytes())
-    except (OSError, ValueError):
+        summary: Any = read_json(path / SUMMARY)
+    except StorageError:
         inside = sorted(str(other.parent) for other in path.glob(f"*/{SUMMARY}"))
         there = f"; there are {', '.join(inside)}" if inside else ""
         raise StudyError(f"{path} holds no finished run: it has no readable {SUMMARY}{there}") from None
@@ -199,6 +200,7 @@ def save_reference(folder: Path, seen: Transitions, values: int) -> None:
         values: How many of them show which values these have.
     """
     arrays = {name: np.asarray(getattr(seen, name)) for name in _PARTS}
+    remove_damaged(folder / _REFERENCE, "transitions")
     write_arrays(folder / _REFERENCE, "transitions", arrays, {"values": values})
 
 

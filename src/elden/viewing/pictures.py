@@ -8,6 +8,7 @@ The shape of an image depends only on the tile size, the scene's `width` and `he
 inventory, and its numbers of status pairs and of caption lines. So the frames of one episode can be stacked.
 """
 
+import io
 import os
 import textwrap
 import unicodedata
@@ -16,12 +17,14 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int, UInt8
 from PIL import Image, ImageDraw
 
+from elden.storage.files import write_bytes
 from elden.viewing import sprites
 from elden.viewing.sprites import Pen
 from elden.worlds.scene import Real, Scene, Sprite
@@ -528,4 +531,6 @@ def write_gif(path: str | os.PathLike[str], frames: Sequence[UInt8[np.ndarray, "
     images = [Image.fromarray(lookup[_codes(frame)]) for frame in frames]
     for image in images:
         image.putpalette(palette.tobytes())
-    images[0].save(path, "GIF", save_all=True, append_images=images[1:], duration=round(1000 / fps), loop=0)
+    buffer = io.BytesIO()
+    images[0].save(buffer, "GIF", save_all=True, append_images=images[1:], duration=round(1000 / fps), loop=0)
+    write_bytes(Path(path), buffer.getvalue())

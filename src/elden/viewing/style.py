@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from PIL import Image
 
+from elden.storage.files import write_bytes
+
 if TYPE_CHECKING:
     import matplotlib.figure
 
@@ -164,7 +166,7 @@ def save(figure: "matplotlib.figure.Figure", path: str | os.PathLike[str]) -> No
             buffer = io.BytesIO()
             candidate.save(buffer, "PNG", optimize=True)
             if buffer.tell() <= MAX_BYTES:
-                target.write_bytes(buffer.getvalue())
+                write_bytes(target, buffer.getvalue())
                 return
     raise ValueError(f"{target.name} is over {MAX_BYTES} bytes even at {_DPI_STEPS[-1]} dots an inch; draw less in it")
 
