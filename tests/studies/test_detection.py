@@ -161,6 +161,16 @@ def test_graphs_can_be_read_with_what_a_run_leaves(finished: tuple[Detection, Pa
         load_reader(folder.parent, "gradient")
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("[" * 99_999, "holds no finished run"), ("[]", "does not hold the results"), ("{}", "does not hold the results")],
+)
+def test_damaged_results_are_no_run(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "summary.json").write_text(content)
+    with pytest.raises(StudyError, match=message):
+        load_reader(tmp_path, "gradient")
+
+
 def test_a_reader_reads_only_what_its_model_has_learnt(finished: tuple[Detection, Path]) -> None:
     reader = load_reader(finished[1], "gradient")
     assert len(repr(reader)) < 200

@@ -197,8 +197,8 @@ def test_more_steps_than_can_be_counted_are_refused(run: TrainingRun, capsys: py
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("info", "empty", "--size", "1000000000"), "--size 1000000000 given; empty takes 1000 at most"),
-        (("info", "minecraft", f"--grass={10**22}"), f"--grass {10**22} given; minecraft takes 1000 at most"),
+        (("info", "empty", "--size", "1000000000"), "size=1000000000 given; empty takes at most 256"),
+        (("info", "minecraft", f"--grass={10**22}"), f"grass={10**22} given; minecraft takes at most 100"),
         (("train", "chain", "--steps", str(10**13)), "given; it takes 1 to 1000000000000"),
     ],
 )

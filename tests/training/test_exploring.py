@@ -605,6 +605,7 @@ def test_a_second_signal_ends_a_compiled_call_at_once() -> None:
 
 def test_a_repeated_signal_does_not_break_off_what_keeps_the_state() -> None:
     kept = []
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a shell it is ignored
 
     def work() -> None:
         try:

@@ -132,7 +132,9 @@ def load_reader(folder: Path | str, method: str, seed: int | None = None) -> Gra
         inside = sorted(str(other.parent) for other in path.glob(f"*/{SUMMARY}"))
         there = f"; there are {', '.join(inside)}" if inside else ""
         raise StudyError(f"{path} holds no finished run: it has no readable {SUMMARY}{there}") from None
-    methods = summary["methods"]
+    methods = summary.get("methods") if isinstance(summary, dict) else None
+    if not isinstance(methods, dict):
+        raise StudyError(f"{path / SUMMARY} does not hold the results of detectors")
     if method not in methods:
         raise StudyError(f"the run in {path} has no method {method!r}; {nearest_names(method, methods)}")
     seeds = {known["seed"]: known for known in methods[method]["seeds"]}

@@ -101,10 +101,6 @@ def select(which: Bool[Array, " env"], yes: WorldState, no: WorldState) -> World
     return chosen
 
 
-_MOST, _MOST_STEPS = 1000, 2**24
-"""Numbers that options take at most, such as sizes and numbers of entities; and steps of an episode."""
-
-
 class WorldOptionError(ValueError):
     """An option of a world has a value that it cannot have."""
 
@@ -149,10 +145,6 @@ class World(abc.ABC):
         if self.max_steps < 1:
             raise WorldOptionError(f"max_steps={self.max_steps} given; an episode needs at least 1 step")
         self._check_choice("labels", self.labels, ("fix", "authors"))
-        for option in self.option_names():
-            given, most = getattr(self, option), _MOST_STEPS if option == "max_steps" else _MOST
-            if isinstance(given, int) and given > most:
-                raise WorldOptionError(f"{option}={given} given; {self.name} takes {most} at most")
 
     def _check_choice(self, option: str, given: str, allowed: Sequence[str]) -> None:
         if given not in allowed:
