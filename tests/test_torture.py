@@ -27,10 +27,3 @@ def test_nothing_is_lost_and_nothing_damaged_is_taken_without_a_word(tool: dict[
     assert table.counts["links"].keys() == {"refused"}
     assert table.counts["disk full"].keys() == {"refused"}
     assert sum(counts.total() for part, counts in table.counts.items() if part.startswith("corruptions")) == 60
-
-
-def test_made_up_command_lines_are_answered_with_a_line(tool: dict[str, Any]) -> None:
-    table = tool["Table"]()
-    tool["try_lines"](table, random.Random(0), 40)
-    assert table.wrong == []
-    assert "command lines" in table.show()

@@ -7,13 +7,10 @@ answered with one line, and no process is left.
     python tools/torture.py --out results/speed/torture_cpu.json
     python tools/torture.py --only corruptions lines --corruptions 100 --lines 100
 
-Environments of others that misbehave are tried where `--environments` names a module with `trials(seed)`, which gives
-pairs of a name and an outcome (one of `OUTCOMES`).
+Command lines are those of `fuzz_command_line.py`, environments those of `bad_environments.py`.
 """
 
 import contextlib
-import importlib
-import io
 import json
 import logging
 import os
@@ -36,9 +33,6 @@ import numpy as np
 import tyro
 
 from elden.bonuses.intrinsic import IntrinsicReward
-from elden.cli.arguments import parse
-from elden.cli.errors import UsageError
-from elden.cli.index import index
 from elden.provenance import provenance
 from elden.storage.arrays import read_arrays, write_arrays
 from elden.storage.checkpoints import Checkpoints
@@ -87,8 +81,6 @@ class Args:
     """Files to damage."""
     lines: int = 10_000
     """Command lines to make up."""
-    environments: str | None = None
-    """Module that tries environments of others."""
     seed: int = 0
     """Decides all randomness but that of the machine."""
     out: Path | None = None
@@ -125,8 +117,8 @@ def main(args: Args) -> None:
         "corruptions": lambda folder: try_corruptions(table, rng, folder, args.corruptions),
         "links": lambda folder: try_links(table, folder),
         "disk": lambda folder: try_full_disk(table, folder),
-        "lines": lambda folder: try_lines(table, rng, args.lines),
-        "environments": lambda folder: try_environments(table, args),
+        "lines": lambda folder: try_lines(table, args.seed, args.lines),
+        "environments": lambda folder: try_environments(table),
     }
     for name in args.only or parts:
         with tempfile.TemporaryDirectory() as folder:
@@ -448,49 +440,29 @@ def try_full_disk(table: Table, folder: Path) -> None:
             table.add("disk full", f"{name} after {syncs} syncs", outcome if set(numbers) <= {1, 2} else "lost")
 
 
-# Command lines that are made up.
+# Command lines that are made up, and environments that misbehave.
 
 
-def try_lines(table: Table, rng: random.Random, lines: int) -> None:
-    """Read command lines of which each has something odd in it."""
-    known = index()
-    values = ("", "0", "-1", "1e999", "nan", "inf", "9" * 22, "x" * 300, "\x1b[31m", "é", "a=b", "[", "0x1")
-    worlds = [*known.worlds, "gym:nothing:No-v0", "thawin", ""]
-    for number in range(lines):
-        command = rng.choice([*known.commands, "trian", ""])
-        entry = known.commands.get(command)
-        words = [command] + [rng.choice(worlds)] * (rng.random() < 0.8)
-        options = ["--seed", *(entry.options.takes if entry else ())]
-        if rng.random() < 0.5:
-            options += [*known.worlds[rng.choice([*known.worlds])].takes]
-        for _ in range(rng.randrange(5)):
-            option = rng.choice(options)
-            option = option if option.startswith("--") else f"--{option}"
-            words += [option if rng.random() < 0.9 else option[: rng.randrange(len(option))], rng.choice(values)]
-        table.add("command lines", " ".join(words), outcome_of_line(words))
-        if number % 1000 == 999:
-            print(f"{number + 1} lines", file=sys.stderr)
+def try_lines(table: Table, seed: int, lines: int) -> None:
+    """Give random command lines, most of them wrong; what is accepted is not run."""
+    from fuzz_command_line import fuzz
+
+    tally = fuzz(lines, seed)
+    bad = [*tally.tracebacks, *tally.unclear, *tally.slow]
+    outcomes = [("", "whole")] * tally.accepted + [("", "refused")] * tally.refused
+    for what, outcome in [*outcomes, *((line, "traceback") for line in bad)]:
+        table.add("command lines", what, outcome)
 
 
-def outcome_of_line(words: Sequence[str]) -> str:
-    """What comes of reading a command line; nothing is run."""
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            parse(words)
-    except UsageError as error:
-        return "refused" if len(str(error).splitlines()) == 1 else "traceback"
-    except SystemExit as stop:
-        return "traceback" if stop.code else "whole"
-    except Exception:
-        return "traceback"
-    return "whole"
+def try_environments(table: Table) -> None:
+    """Step environments that break the rules, each in processes of its own."""
+    from bad_environments import rows
 
-
-def try_environments(table: Table, args: Args) -> None:
-    """Try environments of others that misbehave, where a module knows some."""
-    if args.environments is not None:
-        for name, outcome in importlib.import_module(args.environments).trials(args.seed):
-            table.add("environments", name, outcome)
+    for row in rows():
+        wrong = "traceback" if row.traceback else "silent"
+        table.add("bad environments", f"{row.name}: {row.said}", "refused" if row.refused else wrong)
+        if row.left:
+            table.add("bad environments", f"{row.name}: {row.left} processes", "left")
 
 
 if __name__ == "__main__":
