@@ -33,6 +33,7 @@ import numpy as np
 import tyro
 
 from elden.bonuses.intrinsic import IntrinsicReward
+from elden.cli.arguments import parse
 from elden.provenance import provenance
 from elden.storage.arrays import read_arrays, write_arrays
 from elden.storage.checkpoints import Checkpoints
