@@ -94,9 +94,20 @@ def walk(seed: int, time: int, actions: tuple[int, ...] = (STAY, LEFT, RIGHT, PU
     return Steps(whole[0], whole[1], whole[2], jnp.asarray(ends))
 
 
+# One program each, in place of one for every operation.
+encoded = jax.jit(encode, static_argnums=0)
+excess_surprise = jax.jit(beliefs.excess_surprise, static_argnums=(0, 3))
+opened = jax.jit(GateConfig.open, static_argnums=(0, 1))
+added_to = jax.jit(Ensemble.add, static_argnums=0)
+encoded_by = jax.jit(Ensemble.encode, static_argnums=0)
+outputs_of_all = jax.jit(Ensemble.outputs, static_argnums=0)
+recent_of = jax.jit(Ensemble.recent, static_argnums=(0, 2))
+reference_of = jax.jit(Ensemble.reference, static_argnums=0)
+
+
 def little() -> Steps:
     """As many steps as others have, but few different ones."""
-    return jax.tree.map(lambda part: jnp.concatenate([part] * 16), walk(0, 8))  # type: ignore[no-any-return]
+    return jax.tree.map(lambda part: jnp.asarray(np.concatenate([part] * 16)), walk(0, 8))  # type: ignore[no-any-return]
 
 
 def pulls(time: int = 128) -> Steps:
@@ -182,7 +193,10 @@ def test_an_action_that_influences_nothing_is_worth_nothing_to_cai() -> None:
 )
 def test_every_bonus_fades_where_it_is_always_the_same(name: str) -> None:
     """And its shape, finiteness, and state are as the interface says."""
-    bonus = make_bonus(name, SPACE, TINY if name in ("curiosity", "cai") else gated())
+    config = TINY if name in ("curiosity", "cai") else gated()
+    if name != "elden":  # whose programs other tests compile, too
+        config = replace(config, ensemble=replace(config.ensemble, updates=80))
+    bonus = make_bonus(name, SPACE, config)
     assert bonus.name == name
     same = walk(1, 128, (STAY,))
     same = replace(same, next_obs=same.obs.at[..., TV].set(0), obs=same.obs.at[..., TV].set(0))
@@ -277,8 +291,8 @@ def test_items_are_rewarded_once_in_an_episode_also_across_rollouts() -> None:
 def slow_graphs(bonus: ModelBonus, state: ModelState, steps: Steps) -> tuple[np.ndarray, beliefs.Outputs]:
     """Each member's graph of each transition, and its prediction, member by member."""
     layout, seen = bonus.layout, steps.transitions()
-    batch = encode(layout, seen.obs, seen.action, seen.next_obs)
-    reference = bonus.ensemble.reference(state.ensemble)
+    batch = encoded(layout, seen.obs, seen.action, seen.next_obs)
+    reference = reference_of(bonus.ensemble, state.ensemble)
     score, predict = jax.jit(Gradient().scores, static_argnums=0), jax.jit(bonus.ensemble.outputs)
     graphs, outputs = [], []
     for member in range(TINY.ensemble.members):
@@ -303,7 +317,7 @@ def test_elden_is_its_formula_whatever_the_gate(kinds: tuple[Gate, ...]) -> None
     means = []
     for bonus in bonuses:
         assert isinstance(bonus, ModelBonus)
-        is_open = np.asarray(bonus.gate.open(bonus.layout, outputs, batch, state.memory.noise)).T
+        is_open = np.asarray(opened(bonus.gate, bonus.layout, outputs, batch, state.memory.noise)).T
         _, rewards, said = jax.jit(bonus.reward)(state, steps)
         expected = (variance * is_open[..., None]).mean((1, 2)).reshape(steps.done.shape)
         np.testing.assert_allclose(rewards, expected, atol=1e-6)
@@ -381,8 +395,8 @@ def test_surprise_counts_beyond_what_members_expect() -> None:
     outputs = outputs_of([sure, coin, tv], [sure, coin, [3.0, 0.0, 0.0, 0.0]])
 
     def excess(*after: int) -> np.ndarray:
-        batch = encode(layout, state, action, jnp.asarray([after], jnp.int32))
-        return np.asarray(beliefs.excess_surprise(layout, outputs, batch)[:, 0])
+        batch = encoded(layout, state, action, jnp.asarray([after], jnp.int32))
+        return np.asarray(excess_surprise(layout, outputs, batch)[:, 0])
 
     p = np.exp([3.0, 0.0, 0.0, 0.0]) / np.exp([3.0, 0.0, 0.0, 0.0]).sum()
     expected = float(-np.log(p[2]) + (p * np.log(p)).sum()) / 2  # of the second member; that of the first is 0
@@ -391,10 +405,10 @@ def test_surprise_counts_beyond_what_members_expect() -> None:
     assert excess(1, 1, 2)[0] == pytest.approx(20.0, abs=1e-3)
     space = Space(Factors((Entity("ball", (Variable("place", Continuous(2, -1.0, 1.0)),)),)), Discrete(2))
     ball, still = space.layout(TINY.ensemble.network), jnp.zeros((1, 2), jnp.float32)
-    batch = encode(ball, still, action, jnp.asarray([[0.0, 0.5]], jnp.float32))
+    batch = encoded(ball, still, action, jnp.asarray([[0.0, 0.5]], jnp.float32))
     means = jnp.asarray([[0.0, 1.5], [0.0, 0.5]], jnp.float32)[:, None, None, :, None]
-    np.testing.assert_allclose(beliefs.excess_surprise(ball, means, batch), [[0.25 - 1.0]], rtol=1e-5)
-    np.testing.assert_allclose(beliefs.excess_surprise(ball, means, batch, 0.1), [[25.0 - 1.0]], rtol=1e-5)
+    np.testing.assert_allclose(excess_surprise(ball, means, batch), [[0.25 - 1.0]], rtol=1e-5)
+    np.testing.assert_allclose(excess_surprise(ball, means, batch, 0.1), [[25.0 - 1.0]], rtol=1e-5)
 
 
 def test_kinds_of_variables_do_not_make_up_for_each_other() -> None:
@@ -405,8 +419,8 @@ def test_kinds_of_variables_do_not_make_up_for_each_other() -> None:
     outputs = jnp.zeros((1, 1, 2, 3, 1), jnp.float32).at[0, 0, 1, :2, 0].set(jnp.asarray([4.0, 0.0]))
 
     def excess(x: float, lit: int) -> float:
-        batch = encode(layout, before, action, jnp.asarray([[x, 0.0, 0.0, lit]], jnp.float32))
-        return float(beliefs.excess_surprise(layout, outputs, batch, 0.1)[0, 0])
+        batch = encoded(layout, before, action, jnp.asarray([[x, 0.0, 0.0, lit]], jnp.float32))
+        return float(excess_surprise(layout, outputs, batch, 0.1)[0, 0])
 
     p = np.exp([4.0, 0.0]) / np.exp([4.0, 0.0]).sum()
     entropy = -float((p * np.log(p)).sum())
@@ -417,9 +431,9 @@ def test_kinds_of_variables_do_not_make_up_for_each_other() -> None:
     assert excess(0.4, 0) == pytest.approx(0.5 * (16.0 - 3.0), rel=1e-5)
     assert excess(0.4, 1) == pytest.approx(0.5 * (16.0 - 3.0) + light, rel=1e-5)
     # Each member has its own: one that is right does not make up for one that is wrong.
-    batch = encode(layout, before, action, jnp.asarray([[0.0, 0.0, 0.0, 1]], jnp.float32))
+    batch = encoded(layout, before, action, jnp.asarray([[0.0, 0.0, 0.0, 1]], jnp.float32))
     both = jnp.concatenate([outputs, -outputs])  # the second one knew that it would be lit
-    assert float(beliefs.excess_surprise(layout, both, batch, 0.1)[0, 0]) == pytest.approx(light / 2, rel=1e-5)
+    assert float(excess_surprise(layout, both, batch, 0.1)[0, 0]) == pytest.approx(light / 2, rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["information", "surprise"])
@@ -429,13 +443,13 @@ def test_gates_measure_continuous_variables_by_their_noise(kind: Gate) -> None:
     layout, action = space.layout(TINY.ensemble.network), jnp.zeros(2, jnp.int32)
     for unit in (1e-3, 1.0):
         before, after = jnp.asarray([[0.0], [5.0]]) * unit, jnp.asarray([[0.0], [6.0]]) * unit
-        batch, noise = encode(layout, before, action, after), jnp.full((1, 1), 0.1 * unit)
+        batch, noise = encoded(layout, before, action, after), jnp.full((1, 1), 0.1 * unit)
         known, unknown = (
             unit * jnp.asarray(means)[:, None, None, None]
             for means in ([[0.0, 1.01], [0.0, 0.99]], [[0.0, 2.0], [0.0, 1.0]])
         )
-        assert not GateConfig(kind).open(layout, known, batch, noise).any()
-        assert GateConfig(kind).open(layout, unknown, batch, noise).tolist() == [[False, True]]
+        assert not opened(GateConfig(kind), layout, known, batch, noise).any()
+        assert opened(GateConfig(kind), layout, unknown, batch, noise).tolist() == [[False, True]]
 
 
 @pytest.mark.slow
@@ -448,13 +462,13 @@ def test_noise_is_what_members_are_off_by_and_a_share_of_typical_changes() -> No
     assert isinstance(state, ModelState)
     obs = jax.random.uniform(jax.random.key(1), (64, 1, 3), minval=-1.0) * jnp.asarray([1.0, 1.0, 0.0])
     steps = Steps(obs, jnp.zeros((64, 1), jnp.int32), obs * 0.5, jnp.zeros((64, 1), jnp.bool_))
-    ensemble = bonus.ensemble.add(state.ensemble, steps)
+    ensemble = added_to(bonus.ensemble, state.ensemble, steps)
     memory, _ = bonus.adapt(ensemble, state.memory)
-    seen = bonus.ensemble.recent(ensemble, 64)
-    outputs = bonus.ensemble.outputs(bonus.ensemble.models(ensemble), bonus.ensemble.encode(seen))
+    seen = recent_of(bonus.ensemble, ensemble, 64)
+    outputs = outputs_of_all(bonus.ensemble, bonus.ensemble.models(ensemble), encoded_by(bonus.ensemble, seen))
     change = np.asarray(seen.next_obs - seen.obs)[:, :2]
     errors = np.asarray(outputs)[:, 0, 0, :2].transpose(0, 2, 1) - change
-    typical = np.asarray(bonus.ensemble.reference(ensemble).step)[0, 0]
+    typical = np.asarray(reference_of(bonus.ensemble, ensemble).step)[0, 0]
     allowed = (0.5 * typical) ** 2 / 2  # of each of the two components
     assert float(memory.noise[0, 0]) == pytest.approx(np.sqrt(allowed + (errors**2).mean()), rel=1e-4)
 
@@ -480,13 +494,13 @@ def test_every_detector_reads_the_members_of_a_bonus(name: str) -> None:
     detector = bonus.signal.detector
     score = jax.jit(detector.scores, static_argnums=0)
     models = [jax.tree.map(lambda leaf, m=m: leaf[m], state.ensemble.train.model) for m in range(3)]
-    reference = bonus.ensemble.reference(state.ensemble)
+    reference = reference_of(bonus.ensemble, state.ensemble)
 
     def scores(seen: Transitions) -> np.ndarray:
-        batch = encode(bonus.layout, seen.obs, seen.action, seen.next_obs)
+        batch = encoded(bonus.layout, seen.obs, seen.action, seen.next_obs)
         return np.stack([np.asarray(score(bonus.layout, model, batch, reference)) for model in models])
 
-    recent = bonus.ensemble.recent(state.ensemble, TINY.ensemble.chunk)
+    recent = recent_of(bonus.ensemble, state.ensemble, TINY.ensemble.chunk)
     mask = SPACE.factors.edge_mask("variable", detector.sources(bonus.layout))
     changed = np.asarray(recent.obs != recent.next_obs)  # every entity has one variable
     threshold = automatic(scores(recent).mean(0), changed, mask, detector.threshold_rule)
@@ -504,12 +518,12 @@ def test_every_detector_reads_the_members_of_a_bonus(name: str) -> None:
 def test_a_network_that_learns_behind_a_mask_is_read_behind_it(name: str) -> None:
     bonus, state = shown(name)
     ensemble = bonus.ensemble
-    models, batch = ensemble.models(state.ensemble), ensemble.encode(walk(1, 8).transitions())
+    models, batch = ensemble.models(state.ensemble), encoded_by(ensemble, walk(1, 8).transitions())
     if name == "input-mask":  # it begins with all inputs seen
         models = replace(models, extra=models.extra | {"bias": models.extra["bias"] - 1e3})
     open_eyed = Ensemble(SPACE, ensemble.config, Plain())
-    outputs = np.asarray(ensemble.outputs(models, batch))
-    assert not np.allclose(outputs, open_eyed.outputs(models, batch))
+    outputs = np.asarray(outputs_of_all(ensemble, models, batch))
+    assert not np.allclose(outputs, outputs_of_all(open_eyed, models, batch))
     if name == "input-mask":  # who may see nothing says the same of everything
         np.testing.assert_allclose(outputs, np.broadcast_to(outputs[..., :1], outputs.shape), atol=1e-6)
 
@@ -542,8 +556,8 @@ def test_a_threshold_is_where_scores_say_best_what_changed() -> None:
     state = trained(bonus, walk(0, 64))
     assert isinstance(state, ModelState)
     assert isinstance(bonus, ModelBonus)
-    seen = bonus.ensemble.recent(state.ensemble, TINY.ensemble.chunk)
-    batch, reference = bonus.ensemble.encode(seen), bonus.ensemble.reference(state.ensemble)
+    seen = recent_of(bonus.ensemble, state.ensemble, TINY.ensemble.chunk)
+    batch, reference = encoded_by(bonus.ensemble, seen), reference_of(bonus.ensemble, state.ensemble)
     models = [jax.tree.map(lambda leaf, m=m: leaf[m], state.ensemble.train.model) for m in range(3)]
     score = jax.jit(Gradient().scores, static_argnums=0)
     scores = np.mean([score(bonus.layout, model, batch, reference) for model in models], axis=0)
@@ -556,8 +570,8 @@ def test_a_threshold_is_where_scores_say_best_what_changed() -> None:
 def mean_scores(bonus: ModelBonus, state: ModelState, number: int) -> tuple[np.ndarray, Transitions]:
     """The members' mean scores of the steps that the threshold comes from."""
     assert isinstance(bonus.signal, Dependencies)
-    seen = bonus.ensemble.recent(state.ensemble, number)
-    batch, reference = bonus.ensemble.encode(seen), bonus.ensemble.reference(state.ensemble)
+    seen = recent_of(bonus.ensemble, state.ensemble, number)
+    batch, reference = encoded_by(bonus.ensemble, seen), reference_of(bonus.ensemble, state.ensemble)
     score = jax.jit(jax.vmap(bonus.signal.detector.scores, in_axes=(None, 0, None, None)), static_argnums=0)
     return np.asarray(score(bonus.layout, state.ensemble.train.model, batch, reference)).mean(0), seen
 
@@ -598,7 +612,7 @@ def test_a_battery_and_a_noisy_value_do_not_fill_the_graph() -> None:
         charge = np.broadcast_to(np.arange(shape[0])[:, None, None] % 8, shape)
         before, after = ((charge, (charge + 1) % 8), rng.normal(size=(2, *shape)))
         obs, next_obs = (
-            jnp.concatenate([whole, *map(jnp.asarray, more)], axis=-1, dtype=jnp.float32)
+            jnp.asarray(np.concatenate([whole, *more], axis=-1), jnp.float32)
             for whole, more in ((steps.obs, (before[0], after[0])), (steps.next_obs, (before[1], after[1])))
         )
         return replace(steps, obs=obs, next_obs=next_obs)
@@ -621,8 +635,8 @@ def test_steps_of_late_are_spread_over_time() -> None:
     steps = walk(0, 500)
     steps = replace(steps, action=jnp.arange(4000, dtype=jnp.int32).reshape(500, ENVS))
     some: Steps = jax.tree.map(lambda part: part[:1, :3], steps)
-    assert set(ensemble.recent(ensemble.add(state, some), 6).action.tolist()) == {0, 1, 2}
-    late = np.asarray(ensemble.recent(ensemble.add(state, steps), 80).action)
+    assert set(recent_of(ensemble, added_to(ensemble, state, some), 6).action.tolist()) == {0, 1, 2}
+    late = np.asarray(recent_of(ensemble, added_to(ensemble, state, steps), 80).action)
     assert late.min() < 50
     assert np.diff(np.sort(late)).max() < 100  # 50 on average
     assert np.bincount(late % ENVS).min() >= 5  # 10 on average; at equal distances of 50, half of them would have none
@@ -716,6 +730,8 @@ def test_priorities_are_kept_for_what_comes_in() -> None:
     assert tree.size.tolist() == [100, 100, 100]
     assert int(state.ensemble.ring.size) == 100
     assert isinstance(bonus, ModelBonus)
-    batch: Batch = bonus.ensemble.encode(bonus.ensemble.recent(state.ensemble, 8))
+    batch: Batch = encoded_by(bonus.ensemble, recent_of(bonus.ensemble, state.ensemble, 8))
     newest = walk(1, 20).transitions()
-    np.testing.assert_array_equal(batch.inputs[..., 0], bonus.ensemble.encode(newest[jnp.array([-1])]).inputs[..., 0])
+    np.testing.assert_array_equal(
+        batch.inputs[..., 0], encoded_by(bonus.ensemble, newest[jnp.array([-1])]).inputs[..., 0]
+    )

@@ -97,23 +97,24 @@ def problem() -> tuple[Trainer, Model, Batch]:
     return trainer, model, random_batch(layout, 4)
 
 
-def gradient(trainer: Trainer, model: Model, batch: Batch, penalty: float | None) -> tuple[Float[Array, ""], Model]:
+@partial(jax.jit, static_argnums=0)
+def gradient(
+    trainer: Trainer, model: Model, batch: Batch, penalty: Float[Array, ""] | None
+) -> tuple[Float[Array, ""], Model]:
     weights = jnp.ones(batch.inputs.shape[-1])
 
-    def loss(model: Model, penalty: Float[Array, ""] | None) -> Float[Array, ""]:
+    def loss(model: Model) -> Float[Array, ""]:
         return trainer.loss(model, batch, weights, jax.random.key(0), jnp.int32(0), penalty)[0]
 
-    result: tuple[Float[Array, ""], Model] = jax.jit(jax.value_and_grad(loss))(
-        model, None if penalty is None else jnp.float32(penalty)
-    )
+    result: tuple[Float[Array, ""], Model] = jax.value_and_grad(loss)(model)
     return result
 
 
 def test_a_penalty_of_nothing_is_no_penalty(problem: tuple[Trainer, Model, Batch]) -> None:
-    (free, free_slope), (zero, zero_slope) = (gradient(*problem, penalty) for penalty in (None, 0.0))
+    (free, free_slope), (zero, zero_slope) = (gradient(*problem, penalty) for penalty in (None, jnp.float32(0.0)))
     np.testing.assert_allclose(free, zero, rtol=1e-5)
     assert largest_difference(free_slope, zero_slope) < 1e-4
-    assert float(gradient(*problem, 1.0)[0]) > float(zero) + 0.1
+    assert float(gradient(*problem, jnp.float32(1.0))[0]) > float(zero) + 0.1
 
 
 def test_more_penalty_makes_derivatives_smaller() -> None:
@@ -130,29 +131,29 @@ def test_a_rise_of_no_length_is_a_step() -> None:
     assert [float(rising(jnp.int32(step), 7, 7)) for step in (6, 7, 8)] == [0.0, 0.0, 1.0]
 
 
-@lru_cache
-def update_of(trainer: Trainer, num_examples: int) -> jax.stages.Wrapped:
+CAREFUL = Trainer(small_layout(MIXED), replace(FAST, penalty_start=10, penalty_stop=30, clip=0.01), members=2)
+
+
+@jax.jit
+def update(
+    state: TrainState, settings: Settings, transitions: Transitions
+) -> tuple[TrainState, dict[str, Float[Array, ""]]]:
     """An update with derivatives and without mixup."""
-    weights = jnp.ones((trainer.members, num_examples))
-
-    def update(
-        state: TrainState, settings: Settings, transitions: Transitions
-    ) -> tuple[TrainState, dict[str, Float[Array, ""]]]:
-        batch = jax.vmap(partial(trainer.batch, coefficients=None))(transitions)
-        state, metrics, _ = trainer.update(state, settings, batch, weights, jax.random.key(0), derivatives=True)
-        return state, dict(zip(trainer.metric_names, metrics, strict=True))
-
-    return jax.jit(update)
+    batch = jax.vmap(partial(CAREFUL.batch, coefficients=None))(transitions)
+    weights = jnp.ones(transitions.action.shape)
+    state, metrics, _ = CAREFUL.update(state, settings, batch, weights, jax.random.key(0), derivatives=True)
+    return state, dict(zip(CAREFUL.metric_names, metrics, strict=True))
 
 
-CAREFUL = Trainer(small_layout(), replace(FAST, penalty_start=10, penalty_stop=30, clip=0.01))
+def examples() -> Transitions:
+    """The same ones for both members."""
+    few = random_transitions(CAREFUL.layout, 4)
+    both: Transitions = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), few)
+    return both
 
 
 def updated(penalty: float, step: int) -> tuple[TrainState, Metrics]:
-    start = start_of(CAREFUL)
-    transitions: Transitions = jax.tree.map(lambda leaf: leaf[None, :16], learnable())
-    settings = CAREFUL.settings(penalty)
-    state, metrics = update_of(CAREFUL, 16)(replace(start, step=jnp.int32(step)), settings, transitions)
+    state, metrics = update(replace(start_of(CAREFUL), step=jnp.int32(step)), CAREFUL.settings(penalty), examples())
     return state, metrics
 
 
@@ -224,18 +225,14 @@ def test_mixup_changes_what_is_learnt_from() -> None:
 
 @pytest.mark.parametrize("poison", [np.inf, np.nan])
 def test_what_is_not_finite_is_skipped_and_counted(poison: float) -> None:
-    layout = small_layout(MIXED)
-    trainer = Trainer(layout, FAST, members=2)
-    update = update_of(trainer, 4)
-    start = start_of(trainer)
-    good: Transitions = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), random_transitions(layout, 4))
+    start, settings, good = replace(start_of(CAREFUL), step=jnp.int32(30)), CAREFUL.settings(0.1), examples()
     bad = replace(good, obs=good.obs.at[1, 2, 0].set(poison))
-    skipped, _ = update(start, trainer.settings(0.1), bad)
+    skipped, _ = update(start, settings, bad)
     assert_equal(skipped.model, start.model)
     assert_equal(skipped.optimiser, start.optimiser)
-    assert (int(skipped.skipped), int(skipped.step)) == (1, 1)
-    trained, _ = update(skipped, trainer.settings(0.1), good)
-    assert (int(trained.skipped), int(trained.step)) == (1, 2)
+    assert (int(skipped.skipped), int(skipped.step)) == (1, 31)
+    trained, _ = update(skipped, settings, good)
+    assert (int(trained.skipped), int(trained.step)) == (1, 32)
     assert largest_difference(trained.model, start.model) > 1e-4
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(trained.model))
 

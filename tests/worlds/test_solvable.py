@@ -21,7 +21,7 @@ Stock: TypeAlias = dict[str, int]
 Things: TypeAlias = dict[str, XY]
 
 SCREEN = ((1, 0), (0, 1), (-1, 0), (0, -1))
-CHUNK = 4096
+CHUNK = 512
 
 
 # The simulator as a graph: all successors of many states at once.
