@@ -23,7 +23,7 @@ from elden.graphs.gradient import Gradient
 from elden.graphs.input_mask import InputMask
 from elden.graphs.metrics import f1_at
 from elden.graphs.registry import DETECTORS
-from elden.storage.folder import OtherRunError, RunFolder, RunFolderError
+from elden.storage.folder import OtherRunError, RunFolder, RunFolderError, read_config
 from elden.storage.plain import differences, plain
 from elden.storage.resumable import Deadline, OutOfTimeError
 from elden.studies.config import DetectConfig, method_rows
@@ -202,8 +202,10 @@ def test_a_step_is_read_alone_as_among_others(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_written_to_is_refused(finished: tuple[Detection, Path]) -> None:
     folder = finished[1]
-    config = json.loads((folder / "config.json").read_text())
-    with RunFolder(folder, config).locked(), pytest.raises(RunFolderError, match="another process is writing"):
+    with (
+        RunFolder(folder, read_config(folder)).locked(),
+        pytest.raises(RunFolderError, match="another process is writing"),
+    ):
         detect(thawing(), TINY, dataset=data(), folder=folder)
 
 
