@@ -41,7 +41,10 @@ def key() -> jax.Array:
 
 
 # Files whose tests are few and long. They come first, so that no worker is left alone with one of them at the end.
-_LONG = ("bonuses", "exploring", "detection", "detectors", "worlds", "gym", "spec_vectors", "training", "audit")
+_LONG = (
+    *("bonuses", "api", "detection", "solvable", "worlds", "exploring", "detectors", "gym", "network"),
+    *("spec_vectors", "cli", "evaluating"),
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -41,10 +41,12 @@ from elden.graphs.pcmi_sampled import PcmiSampled
 from elden.transitions import Transitions
 
 SIZE = 3
+REFERENCE = jax.jit(Reference.of, static_argnums=0)
 
 
 def reference_of(layout: Layout, data: Transitions) -> Reference:
-    return Reference.of(layout, data.obs, data.action, data.next_obs)
+    made: Reference = REFERENCE(layout, data.obs, data.action, data.next_obs)
+    return made
 
 
 def scores_of(

@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -27,16 +27,21 @@ from elden.graphs.registry import DETECTORS, detector_named
 from elden.transitions import Transitions
 
 
-def models_of(layout: Layout, detector: Detector, runs: int = 2, members: int = 2) -> Model:
-    trainer = Trainer(layout, variant=detector.variant, members=members)
-    keys = jax.random.split(jax.random.key(0), runs)
-    model: Model = jax.jit(jax.vmap(trainer.init))(keys).model
+@lru_cache
+def untrained(trainer: Trainer, runs: int) -> Model:
+    model: Model = jax.jit(jax.vmap(trainer.init))(jax.random.split(jax.random.key(0), runs)).model
     return model
 
 
+def models_of(layout: Layout, detector: Detector, runs: int = 2, members: int = 2) -> Model:
+    return untrained(Trainer(layout, variant=detector.variant, members=members), runs)
+
+
+@lru_cache
 def reference_of(layout: Layout) -> Reference:
     seen = random_transitions(layout, 16, seed=9)
-    return Reference.of(layout, seen.obs, seen.action, seen.next_obs)
+    made: Reference = jax.jit(Reference.of, static_argnums=0)(layout, seen.obs, seen.action, seen.next_obs)
+    return made
 
 
 def member(models: Model, run: int, which: int) -> Model:

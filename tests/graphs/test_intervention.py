@@ -411,7 +411,7 @@ def test_a_cause_with_two_values_is_tried_at_the_other_one_alone(kind: Kind, fir
         now, then = (each.inputs[0, entry + (0 if isinstance(kind, Continuous) else 1)] for each in (batch, tried))
         return jnp.stack([jnp.zeros_like(now), (now != then).astype(now.dtype)])
 
-    scores = np.asarray(sum_up(*try_values(layout, batch, reference, 8, lamp)))
+    scores = np.asarray(jax.jit(lambda: sum_up(*try_values(layout, batch, reference, 8, lamp)))())
     np.testing.assert_array_equal(scores[:, 1, 0], 1.0)
     np.testing.assert_array_equal(scores[:, 1, 1:], 0.0)
 
@@ -441,10 +441,11 @@ def test_what_hardly_moves_has_a_yardstick_too() -> None:
     after = shake + np.where(np.arange(500) % 5 == 0, 0.3, 1e-5)
     obs, next_obs = (np.stack([np.full(500, 7.0), x, last], 1).astype(np.float32) for last in (shake, after))
     data = Transitions(jnp.asarray(obs), jnp.zeros(500, jnp.int32), jnp.asarray(next_obs))
-    reference = Reference.of(layout, data.obs, data.action, data.next_obs, examples=3)
+    few = jax.jit(partial(Reference.of, layout, examples=3))
+    reference: Reference = few(data.obs, data.action, data.next_obs)
     assert reference.inputs.shape[-1] == 3
     np.testing.assert_allclose(reference.step[:, 0], [1.0, x.std(), 0.3], rtol=1e-3)
-    change = np.asarray(changed(layout, batch_of(layout, data), reference))
+    change = np.asarray(compiled(changed, layout)(batch_of(layout, data), reference))
     np.testing.assert_array_equal(change.T, np.broadcast_to(np.arange(500) % 5 == 0, (3, 500)))
 
 
