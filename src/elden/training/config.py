@@ -50,10 +50,6 @@ class LoopConfig:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must be 1 or more")
             if getattr(self, name) > most:
                 raise ValueError(f"{name}={getattr(self, name)} given; it takes 1 to {most}")
-        if self.iterations >= 2**31:
-            raise ValueError(
-                f"steps={self.steps} given; that many rollouts of {self.steps_per_iteration} are not counted"
-            )
         for name in ("discount", "intrinsic_discount"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must lie between 0 and 1")
