@@ -90,3 +90,11 @@ def test_the_index_of_results_is_up_to_date() -> None:
     program = f"import runpy; made = runpy.run_path({str(tool)!r}); print(made['page'](), end='')"
     page = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert (tool.parents[1] / "results" / "README.md").read_text() == page, "run: python tools/results_index.py"
+
+
+def test_no_file_has_the_marks_of_a_merge() -> None:
+    repository = Path(__file__).parents[1]
+    texts = [file for pattern in ("*.md", "src/**/*.py", "docs/*.md") for file in repository.glob(pattern)]
+    assert texts
+    marks = ("<" * 7 + " ", ">" * 7 + " ")
+    assert not [file for file in texts for line in file.read_text().splitlines() if line.startswith(marks)]

@@ -4,7 +4,7 @@ Processes are killed at random moments, files are damaged, replaced by links and
 lines are made up. What must come of it: nothing is lost, nothing damaged is taken without a word, every mistake is
 answered with one line, and no process is left.
 
-    python tools/torture.py --out results/speed/torture_cpu.json
+    python tools/torture.py --out runs/torture.json
     python tools/torture.py --only corruptions lines --corruptions 100 --lines 100
 
 Command lines are those of `fuzz_command_line.py`, environments those of `bad_environments.py`.
@@ -34,6 +34,7 @@ import tyro
 
 from elden.bonuses.intrinsic import IntrinsicReward
 from elden.cli.arguments import parse
+from elden.lifeline import GRACE_S
 from elden.provenance import provenance
 from elden.storage.arrays import read_arrays, write_arrays
 from elden.storage.checkpoints import Checkpoints
@@ -168,8 +169,21 @@ def _processes_of(folder: Path) -> list[int]:
     return [number for number in found if number != os.getpid()]
 
 
+def _left(folder: Path) -> list[int]:
+    """Processes that still run after the time in which they may keep their state; they are killed."""
+    until = time.monotonic() + GRACE_S + 10.0
+    while (found := _processes_of(folder)) and time.monotonic() < until:
+        time.sleep(0.2)
+    for process in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    return found
+
+
 def try_kills(table: Table, rng: random.Random, folder: Path, kills: int) -> None:
     """Kill trainings, collections, comparisons and savings of a bonus, and let them continue."""
+    if not Path("/proc").exists():
+        sys.exit("processes that are left are looked for in /proc, which is not there; --only leaves kills out")
     scenarios: list[tuple[str, tuple[str, ...], Callable[[Path], Any]]] = [
         ("kills: training", ("-m", "elden.cli", *_TRAIN), _end_of_training),
         ("kills: data", ("-m", "elden.cli", *_COLLECT), _arrays),
@@ -179,17 +193,14 @@ def try_kills(table: Table, rng: random.Random, folder: Path, kills: int) -> Non
         share = max(1, (kills * 3 // 4 + number) // len(scenarios))
         whole, killed = folder / f"whole{number}", folder / f"killed{number}"
         _finish(words, whole)
-        for trial in range(share):
-            before = _files(killed)
-            started = [*words, str(killed)]
-            ready = partial(_changed, killed, before)
-            running = _kill_at_random(started, folder / "said.txt", rng, ready)
-            left = _processes_of(killed)
-            for process in left:
-                os.kill(process, signal.SIGKILL)
-            if not running:  # it came to its end: once more from the start
-                shutil.rmtree(killed)
-            table.add(part, f"kill {trial}", "left" if left else "whole")
+        trial = 0
+        while trial < share:
+            ready = partial(_changed, killed, _files(killed))
+            if not _kill_at_random([*words, str(killed)], folder / "said.txt", rng, ready):
+                shutil.rmtree(killed)  # it came to its end before: once more from the start
+                continue
+            trial += 1
+            table.add(part, f"kill {trial}", "left" if _left(killed) else "whole")
         _finish(words, killed)
         table.add(part, "the end is that of a run that was never killed", _same(end(whole), end(killed)))
     _kill_savings(table, rng, folder, max(1, kills // 4))
@@ -414,7 +425,7 @@ def _full_after(syncs: int) -> Iterator[None]:
 
 
 def try_full_disk(table: Table, folder: Path) -> None:
-    """Fill the disk at every moment of a writing; the one before must be whole, and the message say what is wrong."""
+    """Fill the disk at every sync of a writing; the one before must be whole, and the message say what is wrong."""
     arrays = {name: np.arange(10) for name in "abc"}
     states = Checkpoints(folder / "states", "agents", {})
     states.save(1, arrays)

@@ -92,7 +92,7 @@ def resume(folder: Path | str, steps: int | None = None, *, trust: str | None = 
     """
     path = Path(folder)
     if steps is not None:
-        TrainingRun.extend(path, steps, trust)
+        TrainingRun.extend(path, steps, trust, options.get("step_limit_s"))
     training = TrainingRun.open(path, trust=trust, **options)
     if not training.finished:
         training.run()

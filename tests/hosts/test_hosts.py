@@ -32,6 +32,7 @@ from elden.cli.errors import INTERRUPTED
 from elden.cli.evaluate import report
 from elden.dynamics.config import NetworkConfig, TrainConfig
 from elden.factors import Continuous, Discrete
+from elden.hosts.refusals import close_quietly
 from elden.hosts.vector import Hosts, env_seeds
 from elden.hosts.worker import EnvironmentFailedError
 from elden.hosts.world import HostConfig, HostWorld, HostWorldError, UntrustedModuleError
@@ -560,3 +561,23 @@ def test_ctrl_c_keeps_what_was_done_and_leaves_no_process(tmp_path: Path) -> Non
     assert "continues from what was kept" in " ".join(said.split())
     assert "Traceback" not in said
     assert any((folder / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize("fault", ["raises", "exits", "hangs"])
+def test_environments_that_do_not_close_are_left_behind(fault: str) -> None:
+    class Bad:
+        def close(self) -> None:
+            if fault == "hangs":
+                time.sleep(60)
+            raise SystemExit(3) if fault == "exits" else OSError("no")
+
+    began = time.monotonic()
+    close_quietly(Bad(), 0.2)
+    assert time.monotonic() - began < 30
+
+
+def test_environments_that_import_a_module_by_their_options_are_not_trusted() -> None:
+    config = HostConfig("GymV26Environment-v0", ("env_id=sly:Env-v0",))
+    with pytest.raises(UntrustedModuleError, match="GymV26Environment-v0"):
+        config.check_trusted(None)
+    config.check_trusted("gym:GymV26Environment-v0")

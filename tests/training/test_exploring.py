@@ -645,6 +645,27 @@ def test_calls_are_bounded_in_time(tmp_path: Path) -> None:
     assert training._next(35) == 1
 
 
+def test_what_was_logged_in_part_is_made_again() -> None:
+    kept: list[int] = []
+    logged: list[int] = []
+
+    def advance(at: Reached[None]) -> tuple[Reached[None], Callable[[], None]]:
+        def log() -> None:
+            for number in range(at.number + 1, at.number + 4):
+                if number == 5 and not kept:
+                    raise KeyboardInterrupt
+                logged.append(number)
+
+        return Reached(at.number + 3, None), log
+
+    work = Resumable(6, "calls", advance, lambda at: kept.append(at.number))
+    with pytest.raises(KeyboardInterrupt):
+        work.run(Reached(0, None))
+    assert (kept, logged) == ([3], [1, 2, 3, 4])  # the line of 4 is dropped when it continues from 3
+    assert work.run(Reached(3, None)).number == 6
+    assert logged[4:] == [4, 5, 6]
+
+
 def test_no_call_is_begun_that_the_time_limit_would_break_off() -> None:
     kept: list[int] = []
 

@@ -25,13 +25,19 @@ def check_seed(seed: int) -> None:
         raise UsageError(f"--seed {seed} given; it takes 0 to {2**32 - 1}")
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that the device has not enough memory."""
+    words = str(error)
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in words or "OUT_OF_MEMORY" in words
+
+
 def of_device(error: RuntimeError) -> str | None:
     """The line that answers a device that is not there or has not enough memory; None for any other error."""
     words = str(error).strip()
     first = words.splitlines()[0] if words else ""
     if first.startswith("Unable to initialize backend"):
         return f"JAX finds no device of the kind that is asked for: {first}"
-    if "RESOURCE_EXHAUSTED" in words or "OUT_OF_MEMORY" in words:
+    if out_of_memory(error):
         return f"the device has not enough memory: {first}"
     return None
 

@@ -85,8 +85,11 @@ def _interrupted_once() -> Iterator[None]:
 
 @contextmanager
 def _ending_at_second_signal() -> Iterator[None]:
-    """End the process at a second signal, also in the middle of a compiled call, in which Python handles none."""
-    if threading.current_thread() is not threading.main_thread():
+    """End the process at a second signal, also in the middle of a compiled call, in which Python handles none.
+
+    Not on Windows, which cannot wait for a pipe.
+    """
+    if os.name == "nt" or threading.current_thread() is not threading.main_thread():
         yield
         return
     read, write = os.pipe()

@@ -21,7 +21,7 @@ from elden.bonuses import BONUSES
 from elden.bonuses.registry import settings_read
 from elden.cli.console import make_console
 from elden.cli.detect import refusals
-from elden.cli.errors import BROKEN, UsageError, check_range
+from elden.cli.errors import BROKEN, UsageError, check_range, out_of_memory
 from elden.cli.opening import OpeningOptions, resume_line
 from elden.cli.options import PresetOptions, as_options, options_of, value_of
 from elden.cli.running import stopping
@@ -36,7 +36,7 @@ from elden.storage.resumable import Deadline
 from elden.storage.wandb_run import WandbRun, kept_project, require_wandb
 from elden.training.config import MOST_STEPS, TrainingConfig
 from elden.training.host import on_host
-from elden.training.memory import memory_need, memory_there, out_of_memory
+from elden.training.memory import memory_need, memory_there
 from elden.training.presets import TrainingPreset, training_preset
 from elden.training.run import NotFiniteError, SeedMetrics, TrainingRun
 from elden.worlds.base import World
@@ -154,8 +154,10 @@ class Train(TrainOptions, PresetOptions):
         unpriced = setting == "bonus.ensemble.train.penalty_of" or (setting in prices and not scheduled)
         if unpriced and train.penalty == 0:
             yield "--bonus.ensemble.train.penalty 0"
-        if setting == "bonus.ensemble.schedule" and not scheduled:
+        if setting == "bonus.ensemble.schedule" and not scheduled and bonus.ensemble.anneal_from == 1:
             yield f"--bonus.detector {bonus.detector}"
+        if setting.startswith("bonus.ensemble.train.anneal_") and bonus.ensemble.anneal_from < 1:
+            yield f"--bonus.ensemble.anneal-from {bonus.ensemble.anneal_from}"
         if setting == "bonus.ensemble.train.weight" and train.priority == 0:
             yield "--bonus.ensemble.train.priority 0"
         if setting == "loop.intrinsic_discount" and not loop.separate_values and loop.normalise != "return":
@@ -224,7 +226,7 @@ class Resume(TrainOptions, OpeningOptions):
             raise UsageError("elden resume needs the folder of a run, such as runs/train/carwash-influence-count-plus")
         with refusals(self.folder, ""), self.allowing(command_line):
             if self.steps is not None:
-                TrainingRun.extend(self.folder, self.steps, self.trust)
+                TrainingRun.extend(self.folder, self.steps, self.trust, self.step_limit_s)
             self.check_wandb(self.folder)
             training = TrainingRun.open(
                 self.folder, trust=self.trust, step_limit_s=self.step_limit_s, **self.options(command_line)

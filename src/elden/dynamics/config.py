@@ -100,7 +100,7 @@ class TrainConfig:
                 " the rise must start at 0 or later and not end before it starts"
             )
 
-        if self.anneal_stop and not 0 <= self.anneal_start <= self.anneal_stop:
+        if not 0 <= self.anneal_start <= self.anneal_stop:
             raise ValueError(
                 f"anneal_start={self.anneal_start}, anneal_stop={self.anneal_stop} given;"
                 " the fall must start at 0 or later and not end before it starts"

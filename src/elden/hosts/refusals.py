@@ -4,7 +4,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from gymnasium import spaces
@@ -135,6 +135,24 @@ def time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+class Closable(Protocol):
+    """Something to close."""
+
+    def close(self) -> object:
+        """Close it."""
+
+
+def close_quietly(env: Closable, seconds: float) -> None:
+    """Close an environment of others that is needed no more, whatever comes of it.
+
+    Args:
+        env: The environment.
+        seconds: How long it may take; 0 lets it take as long as it likes.
+    """
+    with contextlib.suppress(Exception, SystemExit), time_limit(seconds):
+        env.close()
 
 
 def hangs(seconds: float) -> str:

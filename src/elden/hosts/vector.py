@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from jaxtyping import Bool, Float, Int, Num
 
-from elden.hosts.refusals import EnvironmentHangsError, hangs, time_limit
+from elden.hosts.refusals import EnvironmentHangsError, close_quietly, hangs, time_limit
 from elden.hosts.worker import EnvironmentFailedError, EnvMaker
 from elden.hosts.world import HostWorld, flat
 
@@ -138,8 +138,7 @@ class Hosts:
         if isinstance(vector, _Processes):
             vector.end()
         else:
-            with contextlib.suppress(Exception, SystemExit):
-                vector.close()
+            close_quietly(vector, self.world.config.step_limit_s)
             vector.closed = True  # what is left of it must not try again when it is collected
 
     def _call(self, what: str, *given: Any, **options: Any) -> Any:

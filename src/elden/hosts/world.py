@@ -14,7 +14,13 @@ import numpy as np
 from jaxtyping import Num
 
 from elden.factors import Factors
-from elden.hosts.refusals import EnvironmentHangsError, check_observation, checked_info, time_limit
+from elden.hosts.refusals import (
+    EnvironmentHangsError,
+    check_observation,
+    checked_info,
+    close_quietly,
+    time_limit,
+)
 from elden.hosts.worker import AnyEnv, EnvMaker, Option, told
 from elden.names import PREFIX, printable
 
@@ -24,6 +30,10 @@ class HostWorldError(ValueError):
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(message))  # it has words of the environment, and is shown on terminals
+
+
+_IMPORTING = ("GymV21Environment", "GymV26Environment")
+"""Environments of Gymnasium that import a module which their options name."""
 
 
 class UntrustedModuleError(HostWorldError):
@@ -83,8 +93,9 @@ class HostConfig:
         Raises:
             UntrustedModuleError: It is another one.
         """
-        if self.module is not None and (trust or "").removeprefix(PREFIX).partition(":")[0] != self.module:
-            raise UntrustedModuleError(self.name, self.module)
+        imported = self.id if self.id.startswith(_IMPORTING) else self.module
+        if imported is not None and (trust or "").removeprefix(PREFIX).partition(":")[0] != imported:
+            raise UntrustedModuleError(self.name, imported)
 
     @property
     def options(self) -> tuple[tuple[str, Option], ...]:
@@ -178,17 +189,18 @@ def _probe(config: HostConfig) -> Iterator[AnyEnv]:
     how: dict[str, Any] = dict(config.options)
     if config.max_steps is not None:
         how["max_episode_steps"] = config.max_steps
-    with time_limit(config.step_limit_s):
-        try:
+    try:
+        with time_limit(config.step_limit_s):
             env = gymnasium.make(config.id, **how)
-        except (Exception, SystemExit) as error:
-            raise HostWorldError(f"{config.name} cannot be made: {_reason(error, True)}") from error
-        try:
+    except (Exception, SystemExit) as error:
+        raise HostWorldError(f"{config.name} cannot be made: {_reason(error, True)}") from error
+    try:
+        with time_limit(config.step_limit_s):
             yield env
-        except (Exception, SystemExit) as error:
-            raise HostWorldError(f"{config.name} cannot be trained on: {_reason(error)}") from error
-        finally:
-            env.close()
+    except (Exception, SystemExit) as error:
+        raise HostWorldError(f"{config.name} cannot be trained on: {_reason(error)}") from error
+    finally:
+        close_quietly(env, config.step_limit_s)
 
 
 def _reason(error: BaseException, typed: bool = False) -> str:

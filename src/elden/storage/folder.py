@@ -78,7 +78,9 @@ class RunFolder:
         if not (path / _CONFIG).exists():
             path.mkdir(parents=True, exist_ok=True)
             with self.locked():
-                _write_object(path / _CONFIG, config)
+                check_same(path, config, advice)  # another process may have been faster
+                if not (path / _CONFIG).exists():
+                    _write_object(path / _CONFIG, config)
             sync_folder(path.parent)
 
     @property
@@ -125,7 +127,7 @@ class RunFolder:
         file = self.path / METRICS
         if not file.exists():
             return {"bytes": 0, "sha256": hashlib.sha256().hexdigest()}
-        with file.open("rb") as stream:
+        with file.open("r+b") as stream:  # Windows syncs no file that is only read
             os.fsync(stream.fileno())
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         return {"bytes": file.stat().st_size, "sha256": digest}
@@ -203,12 +205,13 @@ class RunFolder:
         Raises:
             RunFolderError: Another one does.
         """
+        refuse_links(self.path)
         try:
             import fcntl
         except ImportError:  # Windows
+            self._drop_cut_line()
             yield
             return
-        refuse_links(self.path)
         with (self.path / _LOCK).open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

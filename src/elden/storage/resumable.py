@@ -104,11 +104,10 @@ class Resumable(Generic[_State]):
         kept, saved = at.number, time.monotonic()
         try:
             while at.number < self.total:
-                # Before anything is logged: whatever happens then, the state is kept under its own number.
-                before = at
-                at, log = self.advance(before)
-                log()
-                each_s = (at.clock.train_s - before.clock.train_s) / (at.number - before.number)
+                after, log = self.advance(at)
+                log()  # if it is broken off, the state before stays: what was logged by then is logged again
+                each_s = (after.clock.train_s - at.clock.train_s) / (after.number - at.number)
+                at = after
                 if at.number < self.total and self.deadline.within(each_s):
                     why = "is over" if self.deadline.over else f"leaves no time for another {each_s:.3g} s"
                     raise OutOfTimeError(f"the time limit {why}, after {at.number} of {self.total} {self.steps}")

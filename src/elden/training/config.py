@@ -56,7 +56,7 @@ class LoopConfig:
         for name in ("warmup_steps", "intrinsic_weight"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}={getattr(self, name)} given; it must be 0 or more, and finite")
-        if self.iterations >= 2**31:
+        if self.iterations >= 10**9:
             raise ValueError(
                 f"steps={self.steps} given; with {self.steps_per_iteration} steps in a rollout that is more rollouts"
                 " than can be counted: give more environments, longer rollouts or fewer steps"

@@ -96,9 +96,3 @@ def memory_there() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # Windows
         return None
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that the device has not enough memory."""
-    words = str(error)
-    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in words or "OUT_OF_MEMORY" in words

@@ -164,7 +164,7 @@ class TrainingRun:
             raise RunFolderError(f"{folder} holds no training run that can continue: {error}") from None
 
     @classmethod
-    def extend(cls, folder: Path, steps: int, trust: str | None = None) -> None:
+    def extend(cls, folder: Path, steps: int, trust: str | None = None, step_limit_s: float | None = None) -> None:
         """Let a training run, finished or not, have more steps.
 
         The result is as if it had had them from the start, but where the learning rate falls: there it continues
@@ -174,11 +174,12 @@ class TrainingRun:
             folder: The run folder.
             steps: Steps of each seed in all.
             trust: As for `open`.
+            step_limit_s: As for `open`.
 
         Raises:
             RunFolderError: The folder holds no training run, or one that cannot have so many steps.
         """
-        training = cls.open(folder, trust=trust)
+        training = cls.open(folder, trust=trust, step_limit_s=step_limit_s)
         config, known = training.config, training.config.loop.steps
         if steps <= known:
             raise RunFolderError(f"{folder} has {known} steps already; --steps {steps} given, which is no more")
