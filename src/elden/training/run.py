@@ -151,7 +151,7 @@ class TrainingRun:
             RunFolderError: The folder holds no training run.
         """
         config = read_config(folder)
-        if config.get("version", VERSIONS["agents"]) != VERSIONS["agents"]:
+        if config.get("version") != VERSIONS["agents"]:
             raise RunFolderError(f"{folder} was made by another version of elden, whose states this one cannot read")
         try:
             world, settings = config["world"], from_plain(TrainingConfig, config["training"])
