@@ -61,8 +61,12 @@ CLAIMS: dict[str, dict[str, str]] = {
         "training_speed_gpu.json": "training steps per second, one H200",
         "dynamics_speed_cpu.json": "updates and graphs per second of the dynamics models, two CPU cores",
         "dynamics_speed_gpu.json": "updates and graphs per second of the dynamics models, one H200",
+        "sync_cpu.json": "what it costs to sync a state to the disk",
         "repeat_cpu.json": "a training run makes the same numbers again, also after a kill, CPU",
         "repeat_gpu.json": "a training run makes the same numbers again, also after a kill, GPU",
+    },
+    "trust": {
+        "torture_cpu.json": "kills, damage, links, a full disk, command lines, bad environments: what came of them"
     },
     "labels": {"labels_audit.json": "true local graphs against the simulator, by intervention on every variable"},
     "transfer": {
@@ -90,6 +94,7 @@ _TITLES = {
     "exploration": "Exploration",
     "detection": "Detection of local dependencies",
     "speed": "Speed, and exact repetition",
+    "trust": "Nothing lost, no traceback for a user's mistake",
     "labels": "True local graphs",
     "transfer": "From the kitchen's twin to physics",
     "archive": "Archive: of earlier versions, or of what has been removed",

@@ -9,7 +9,7 @@ the disk is full or the power fails. The card's own sha256 is that of the rest o
 without spaces. Checksums find damage; they are no protection against somebody who means harm, but nothing that a
 file says is ever executed, no name in it can lead out of its folder, and links are not followed.
 
-Syncing costs little: on an SSD a training's state of 117 arrays and 60 MB takes 0.20 s to write, and 0.15 s without,
+Syncing costs little: a training's state of 117 arrays and 60 MB takes a quarter longer to write (`benchmarks/sync.py`),
 once every five minutes.
 """
 
