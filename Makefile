@@ -67,7 +67,7 @@ test-robosuite: $(ROBO_READY)  ## the tests of the kitchen with physics (minutes
 bridge: $(ROBO_READY)  ## the kitchen with physics against its twin, and their speeds; writes results/transfer/kitchen_bridge_cpu.json
 	$(ROBO)/python experiments/kitchen_bridge.py --out results/transfer/kitchen_bridge_cpu.json
 
-torture: $(READY)  ## kill processes, damage files, make up command lines, and count what is lost (under an hour); writes runs/torture.json
+torture: $(READY)  ## kill processes, damage files, make up command lines, and count what is lost (minutes); writes runs/torture.json
 	mkdir -p runs
 	$(BIN)/python tools/torture.py --out runs/torture.json
 

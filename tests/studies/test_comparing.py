@@ -337,11 +337,16 @@ def test_a_report_shows_what_is_there_and_trains_nothing(tmp_path: Path, capsys:
     words += ["--report-only", "--out", str(tmp_path)]
     assert main(words) == 2
     assert "no training run of this comparison has begun" in capsys.readouterr().err
+    nowhere = tmp_path / "nowhere"
+    assert main([*words[:-1], str(nowhere)]) == 2
+    assert f"there is no folder {nowhere}" in capsys.readouterr().err
+    assert not nowhere.exists()
     begun(tmp_path / "chain-depth-2-none", finished=False)
     assert main(words) == 0
     assert not list((tmp_path / "logs").iterdir())
     (cell,) = json.loads((tmp_path / "table.json").read_text())["map"]
     assert (cell["contender"], cell["finished"]) == ("none", False)
+    assert "not begun: chain-depth-2-rnd" in capsys.readouterr().out
 
 
 def test_tables_of_parts_of_a_grid_are_joined(tmp_path: Path) -> None:

@@ -70,7 +70,8 @@ class Compare:
     time_limit_s: Annotated[float | None, shown_as("SECONDS", "none")] = None
     """Stop after so many seconds and keep what was done, with exit code 75; the same command then continues."""
     report_only: bool = False
-    """Train nothing; write the tables and figures of what is there, also of training runs that have not finished."""
+    """Train nothing; write the tables and figures of what is there, also of training runs that have not finished. The
+    worlds and bonuses are to be named as for training."""
     out: Annotated[Path | None, shown_as("PATH", "runs/compare-PRESET")] = None
     """Folder for tables and figures, with a run folder for each training run in it."""
 
@@ -123,6 +124,8 @@ class Compare:
         console = make_console()
         out = Path("runs") / f"compare-{self.preset}" if self.out is None else self.out
         with stopping(console), refusals(out):
+            if self.report_only and not out.is_dir():
+                raise UsageError(f"there is no folder {out}")
             self.check(out)
             agents, left = compare(
                 self.worlds,
@@ -137,7 +140,13 @@ class Compare:
         for world in dict.fromkeys(each.world for each in agents):
             console.print(rich_table(comparison([each for each in agents if each.world == world])))
         if self.report_only and not agents:
-            raise UsageError(f"--report-only given, and no training run of this comparison has begun in {out}")
+            here = ", ".join(sorted(folder.parent.name for folder in out.glob("*/metrics.jsonl"))) or "none"
+            raise UsageError(
+                f"--report-only given, and no training run of this comparison has begun in {out}; give the --worlds,"
+                f" --bonuses and --variants of those that are there: {here}"
+            )
+        if self.report_only and (missing := [name for name, code in left.items() if not (out / name).exists()]):
+            console.print(f"not begun: {', '.join(missing)}", markup=False)
         broken = [name for name, code in left.items() if code not in (STOPPED, None)]
         if broken:
             console.print(f"failed: {', '.join(broken)}; see {out / 'logs'}")

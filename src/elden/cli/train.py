@@ -240,15 +240,17 @@ def train(training: TrainingRun, folder: Path) -> None:
     """Train with a live view, and print the results."""
     console = make_console()
     if training.finished:
+        with refusals(folder, ""):
+            training.metrics()  # says where they are damaged, or were changed
         console.print(
             f"{folder} is finished; nothing is left to train ({resume_line(training)} --steps N trains longer)"
         )
     else:
         loop = training.config.loop
-        if loop.steps <= loop.warmup_steps:
+        if loop.iterations <= loop.warmup_iterations:
             console.print(
                 f"all {loop.steps:,} steps are warm-up (--loop.warmup-steps {loop.warmup_steps}):"
-                " actions are random, and no policy is learnt"
+                " actions are random, and no policy is learnt; --steps with more of them lets one learn"
             )
         if training.begins_episodes_anew:
             console.print(

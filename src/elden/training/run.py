@@ -151,9 +151,11 @@ class TrainingRun:
             RunFolderError: The folder holds no training run.
         """
         config = read_config(folder)
-        if config.get("version") != VERSIONS["agents"]:
-            raise RunFolderError(f"{folder} was made by another version of elden, whose states this one cannot read")
         try:
+            if config["version"] != VERSIONS["agents"]:
+                raise RunFolderError(
+                    f"{folder} was made by another version of elden, whose states this one cannot read"
+                )
             world, settings = config["world"], from_plain(TrainingConfig, config["training"])
             if not isinstance(world, dict) or not isinstance(world["name"], str):
                 raise ValueError(f"its world is {world!r}")
@@ -180,9 +182,12 @@ class TrainingRun:
             RunFolderError: The folder holds no training run, or one that cannot have so many steps.
         """
         training = cls.open(folder, trust=trust, step_limit_s=step_limit_s)
-        config, known = training.config, training.config.loop.steps
+        config, rollout = training.config, training.config.loop.steps_per_iteration
+        known = config.loop.iterations * rollout
         if steps <= known:
-            raise RunFolderError(f"{folder} has {known} steps already; --steps {steps} given, which is no more")
+            raise RunFolderError(
+                f"{folder} has {known} steps already, in rollouts of {rollout}; --steps {steps} given, which is no more"
+            )
         speed = training.folder.read_summary().get("steps_per_s") if training.finished else None
         each_s = 1.0 / speed if isinstance(speed, int | float) and speed > 0 else 0.0
         if (years := (steps - known) * config.seeds * each_s / _YEAR_S) > 1:
