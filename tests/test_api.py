@@ -10,7 +10,6 @@ import pytest
 import elden
 from elden.storage.folder import RunFolderError
 from elden.studies import detection
-from elden.studies.exploration import Contender, WorldEntry, folder_name
 from elden.training.run import TrainingRun
 from elden.worlds.base import World
 
@@ -41,17 +40,17 @@ def test_a_bonus_beside_a_config_with_another_is_refused() -> None:
     config = elden.training_preset("plus", "thawing", "rnd")
     with pytest.raises(ValueError, match="bonus='none' given beside a config with 'rnd'"):
         elden.train("thawing", "none", config=config)
-    with pytest.raises(ValueError, match="--bonuses rnds given; did you mean 'rnd'"):
+    with pytest.raises(ValueError, match="no bonus 'rnds'; did you mean 'rnd'"):
         elden.compare(["thawing"], ["rnds"], "runs/nothing")
 
 
 def test_a_comparison_refuses_cells_of_another_one(tmp_path: Path) -> None:
-    entry, contender = WorldEntry.parse("thawing --max-steps 5"), Contender.bonus("none")
-    config = elden.training_preset("plus", "thawing", "none")
-    folder = tmp_path / folder_name(entry, contender)
-    TrainingRun(elden.make("thawing", max_steps=5), config, folder)
+    world, config = elden.make("thawing", max_steps=5), elden.training_preset("plus", "thawing", "none")
+    TrainingRun(world, config, tmp_path / "short-none")
     with pytest.raises(RunFolderError, match="seeds"):
-        elden.compare(["thawing --max-steps 5"], ["none"], tmp_path, seeds=4)
+        elden.compare({"short": world}, ["none"], tmp_path, seeds=4)
+    with pytest.raises(ValueError, match="two cells have the folder 'a-b-none'"):
+        elden.compare({"a b": world, "a-b": world}, ["none"], tmp_path)
 
 
 def test_detection_in_a_continuous_world_mixes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """The commands as functions: train, resume, evaluate, detect, compare."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -149,27 +149,30 @@ def detect(
 
 
 def compare(
-    worlds: Sequence[str],
+    worlds: Sequence[str] | Mapping[str, World],
     bonuses: Sequence[str],
     folder: Path | str,
     *,
     preset: TrainingPreset = "plus",
     seeds: int = 5,
+    seed: int = 0,
     steps: int | None = None,
     at_once: int = 1,
 ) -> list[exploration.Agents]:
     """Train agents with several bonuses in several worlds, each cell in a process of its own; leaves map and curves.
 
-    >>> agents = elden.compare(["thawing --max-steps 5"], ["none"], "runs/api-map", seeds=1, steps=2560)
+    >>> short = {"short thawing": elden.make("thawing", max_steps=5)}
+    >>> agents = elden.compare(short, ["none"], "runs/api-map", seeds=1, steps=2560)
     >>> [(each.world, each.contender) for each in agents]
-    [('thawing --max-steps 5', 'none')]
+    [('short thawing', 'none')]
 
     Args:
-        worlds: Worlds with their options, as on the command line.
+        worlds: Names of worlds, or worlds of ours by what to call them.
         bonuses: Names of bonuses.
         folder: Folder of all of it. What is finished there is not done again.
         preset: The settings of all of them.
         seeds: Agents of each.
+        seed: Seed of the first.
         steps: Environment steps of each agent; None takes the preset's.
         at_once: Processes at the same time.
 
@@ -177,11 +180,18 @@ def compare(
         ValueError: A name or a number is not allowed, or a folder holds another training run.
         RuntimeError: A training run failed; its log is in the folder.
     """
-    from elden.cli.compare import Compare  # the cells are commands, so it knows which can be run
+    columns = worlds if isinstance(worlds, Mapping) else {name: make(name) for name in worlds}
 
-    asked = Compare(tuple(worlds), tuple(bonuses), preset=preset, seeds=seeds, steps=steps, jobs=at_once)
-    asked.check(Path(folder))
-    agents, left = exploration.compare(asked.worlds, asked.contenders, Path(folder), asked.options, at_once=at_once)
+    def config(world: World, bonus: str) -> TrainingConfig:
+        base = replace(training_preset(preset, world.name, bonus), seeds=seeds, seed=seed)
+        return base if steps is None else replace(base, loop=replace(base.loop, steps=steps))
+
+    cells = [
+        exploration.Cell.of(title, world, bonus, config(world, bonus))
+        for title, world in columns.items()
+        for bonus in bonuses
+    ]
+    agents, left = exploration.compare(cells, Path(folder), at_once=at_once)
     if left:
         raise RuntimeError(f"not finished: {', '.join(left)}; see {Path(folder) / 'logs'}")
     return agents

@@ -18,10 +18,12 @@ from elden.cli import main
 from elden.cli.arguments import parse
 from elden.cli.compare import Compare
 from elden.cli.errors import UsageError
+from elden.cli.grid import Contender, WorldEntry, cells, folder_name, training_words
 from elden.cli.train import Train
+from elden.storage.folder import RunFolder
 from elden.storage.plain import plain
 from elden.storage.resumable import Deadline
-from elden.studies.exploration import Agents, Contender, WorldEntry, compare, comparison, folder_name, training_words
+from elden.studies.exploration import Agents, compare, comparison
 from elden.studies.processes import Job, run_jobs
 from elden.training.run import TrainingRun
 from elden.viewing import Line, bonus_curves, running_mean, stage_bars
@@ -258,13 +260,13 @@ def test_a_world_of_a_comparison_has_options_and_may_have_a_name() -> None:
     assert max(len(each.slug) for each in long) < 140
 
 
-def test_options_of_a_world_take_the_place_of_common_ones(tmp_path: Path) -> None:
+def test_options_of_a_world_take_the_place_of_common_ones() -> None:
     common = Compare(steps=100).options
-    words = training_words(WorldEntry.parse("chain --steps 7 --preset=paper"), Contender.bonus("cai"), tmp_path, common)
+    words = training_words(WorldEntry.parse("chain --steps 7 --preset=paper"), Contender.bonus("cai"), common)
     assert (words.count("--steps"), words[words.index("--steps") + 1]) == (1, "7")
     assert "plus" not in words
-    with pytest.raises(ValueError, match="--steps is given both by the world 'chain --steps 7' and by 'a'"):
-        training_words(WorldEntry.parse("chain --steps 7"), Contender("a", ("--steps", "8")), tmp_path, common)
+    with pytest.raises(ValueError, match="a in chain --steps 7: --steps is given both by the world and by the row"):
+        cells([WorldEntry.parse("chain --steps 7")], [Contender("a", ("--steps", "8"))], common)
 
 
 def test_options_that_a_world_does_not_have_are_refused_before_anything_is_trained(
@@ -352,7 +354,8 @@ def test_a_report_shows_what_is_there_and_trains_nothing(tmp_path: Path, capsys:
 def test_tables_of_parts_of_a_grid_are_joined(tmp_path: Path) -> None:
     for part, world, steps in (("a", "one=chain --depth 2", 400), ("b", "two=chain --depth 2", 400)):
         begun(tmp_path / part / "chain-depth-2-none", steps)
-        compare([world], [Contender.bonus("none")], tmp_path / part)
+        options = ["--seeds", "2", "--steps", str(steps)]
+        compare(cells([WorldEntry.parse(world)], [Contender.bonus("none")], options), tmp_path / part)
     tables = [str(tmp_path / part / "table.json") for part in "ab"]
 
     def join(*files: str) -> subprocess.CompletedProcess[str]:
@@ -404,7 +407,8 @@ def test_a_comparison_from_the_command_line(tmp_path: Path, capsys: pytest.Captu
     assert (tmp_path / "thawing-plain" / "summary.json").stat().st_mtime_ns == before
     (tmp_path / "thawing-plain" / "summary.json").unlink()  # as if it had been stopped after its last step
     contender = Compare(bonuses=(), variants=(words[5],)).contenders[0]
-    found, left = compare(["thawing"], [contender], tmp_path, deadline=Deadline.after(0))
+    grid = cells([WorldEntry.parse("thawing")], [contender], ["--seeds", "2"])
+    found, left = compare(grid, tmp_path, deadline=Deadline.after(0))
     assert left == {"thawing-plain": None}
     assert comparison(found).rows[0][0] == "plain (until step 160)"
     said = (tmp_path / "table.md").read_text()
@@ -436,8 +440,10 @@ def test_a_request_to_terminate_stops_the_trainings_too(
 
 
 def test_what_failed_or_was_not_begun_is_told(tmp_path: Path) -> None:
-    found, left = compare(["thawing"], [Contender("odd", ("--no-such-option",))], tmp_path)
-    assert (found, left) == ([], {"thawing-odd": 2})
-    assert "no option '--no-such-option'" in (tmp_path / "logs" / "thawing-odd.log").read_text()
-    found, left = compare(["thawing"], [Contender.bonus("none")], tmp_path, deadline=Deadline.after(0))
-    assert (found, left) == ([], {"thawing-none": None})
+    grid = cells([WorldEntry.parse("thawing")], [Contender.bonus("none")])
+    assert compare(grid, tmp_path, deadline=Deadline.after(0)) == ([], {"thawing-none": None})
+    assert not (tmp_path / "thawing-none").exists()
+    with RunFolder(tmp_path / "thawing-none", grid[0].identity).locked():
+        found, left = compare(grid, tmp_path)
+    assert (found, left) == ([], {"thawing-none": 2})
+    assert "another process is writing" in (tmp_path / "logs" / "thawing-none.log").read_text()

@@ -15,27 +15,17 @@ from elden.bonuses import BONUSES
 from elden.cli.console import make_console
 from elden.cli.detect import refusals
 from elden.cli.errors import BROKEN, STOPPED, UsageError, check_range
+from elden.cli.grid import Contender, WorldEntry, cells, folder_name
 from elden.cli.running import stopping
-from elden.cli.train import Train
 from elden.cli.worlds import shown_as
 from elden.names import nearest_names
 from elden.storage.files import refuse_links
 from elden.storage.folder import check_same
 from elden.storage.resumable import Deadline
-from elden.studies.exploration import (
-    COMPARED,
-    Contender,
-    WorldEntry,
-    compare,
-    comparison,
-    folder_name,
-    training_words,
-)
+from elden.studies.exploration import COMPARED, Cell, compare, comparison
 from elden.studies.results import slug
 from elden.training.presets import TrainingPreset
-from elden.training.run import TrainingRun
 from elden.viewing import rich_table
-from elden.worlds.base import World
 from elden.worlds.registry import WORLDS
 
 _LINE_EVERY_S = 10.0
@@ -116,7 +106,6 @@ class Compare:
     def options(self) -> list[str]:
         """What all training runs are given, each option with its value."""
         words = ["--preset", self.preset, "--seeds", str(self.seeds), "--seed", str(self.seed)]
-        words += ["--iterations-per-call", str(self.iterations_per_call)]
         return words if self.steps is None else [*words, "--steps", str(self.steps)]
 
     def run(self, command_line: str) -> None:
@@ -126,12 +115,10 @@ class Compare:
         with stopping(console), refusals(out):
             if self.report_only and not out.is_dir():
                 raise UsageError(f"there is no folder {out}")
-            self.check(out)
             agents, left = compare(
-                self.worlds,
-                self.contenders,
+                self.checked(out),
                 out,
-                self.options,
+                iterations_per_call=self.iterations_per_call,
                 at_once=self.jobs,
                 deadline=Deadline.after(0.0 if self.report_only else self.time_limit_s),
                 look=_Look(console, out),
@@ -159,21 +146,13 @@ class Compare:
         for name in ("table.md", "map.md", "map.png", "curves.png", "stages.png"):
             console.print(str(out / name))
 
-    def check(self, out: Path) -> None:
-        """Refuse, before anything is trained, options that `elden train` refuses and folders of other training runs."""
-        from elden.cli.arguments import parse
-
+    def checked(self, out: Path) -> list[Cell]:
+        """The cells; options that `elden train` refuses, and folders of other training runs, are refused before any."""
         refuse_links(out)
-        for entry in self.entries:
-            for contender in self.contenders:
-                try:
-                    words = training_words(entry, contender, out, self.options)
-                    command = parse(words)
-                except ValueError as error:  # also a UsageError
-                    raise UsageError(f"{contender.name} in {entry.title}: {error}") from None
-                assert isinstance(command, Train)
-                assert isinstance(command.world, World)
-                check_same(Path(words[-1]), TrainingRun.identity(command.world, command.config))
+        grid = cells(self.entries, self.contenders, self.options)
+        for cell in grid:
+            check_same(out / cell.folder, cell.identity)
+        return grid
 
 
 def _variant(words: str) -> Contender:

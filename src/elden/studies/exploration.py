@@ -4,11 +4,10 @@ A comparison is a grid: a row for each contender (a bonus, or a variant of one) 
 options. Every cell is trained in a run folder of its own, so that the same call continues a grid that was stopped, also
 from a copy of its folder on another machine.
 
-Every contender is trained by `elden train` in a process of its own, several at a time where one device can bear it.
+Every cell is a process of its own, several at a time where one device can bear it. What it trains is in its run folder,
+so the process is told no more than the folder: it is `elden resume`.
 """
 
-import hashlib
-import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -19,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from elden.names import nearest_names
 from elden.provenance import provenance
 from elden.storage.files import write_json, write_text
-from elden.storage.folder import METRICS, SUMMARY, RunFolderError, read_config
+from elden.storage.folder import METRICS, SUMMARY, RunFolder, RunFolderError, read_config
 from elden.storage.plain import plain
 from elden.storage.resumable import Deadline
 from elden.studies.intervals import censored_median, exact_interval
 from elden.studies.processes import Job, run_jobs, sharing
 from elden.studies.results import slug
+from elden.training.config import TrainingConfig
 from elden.training.run import TrainingRun
 from elden.viewing import (
     Line,
@@ -42,7 +41,7 @@ from elden.viewing import (
     solve_map,
     stage_bars,
 )
-from elden.worlds.registry import WORLDS
+from elden.worlds.base import World
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -56,14 +55,6 @@ SOLVED = 0.95
 _FROM_SUMMARY = ("steps_per_s", "compile_s", "wall_s", "command", "code", "device", "date")
 _MEASURED = ("success_solvable", "steps_to_solve", "stages", "env_steps", "finished")
 _GIVEN = ("world", "contender", "world_card", "training", "curve")
-_NOT_OF_A_WORLD = {
-    "--out": "each training run has its own folder in the --out of the comparison",
-    "--time-limit-s": "the comparison as a whole has a --time-limit-s",
-    "--bonus": "bonuses are the rows of the comparison (--bonuses, --variants)",
-    "--help": "see elden train --help",
-    "-h": "see elden train --help",
-}
-_LONGEST_SLUG = 120
 _MAP = "Which bonus solves which world"
 _MAP_WORDS = (
     "Each cell: agents that solve the world, of all agents; the exact (Clopper–Pearson) 95 % interval of that share;"
@@ -74,72 +65,32 @@ _SUCCESS, _STAGES, _STAGE = "episode/success_solvable", "episode/normalized_stag
 
 
 @dataclass(frozen=True)
-class Contender:
-    """A row of the comparison.
+class Cell:
+    """One training run of a comparison.
 
     Attributes:
-        name: What to call it.
-        options: Words of `elden train` that make it differ from the others.
+        column: What to call its world in tables and figures.
+        row: What to call its bonus there.
+        folder: Name of its run folder.
+        world: Where agents act.
+        training: How they learn.
     """
 
-    name: str
-    options: tuple[str, ...]
+    column: str
+    row: str
+    folder: str
+    world: World
+    training: TrainingConfig
 
     @classmethod
-    def bonus(cls, name: str) -> "Contender":
-        """A bonus under its own name."""
-        return cls(name, ("--bonus", name))
-
-
-@dataclass(frozen=True)
-class WorldEntry:
-    """A column of the comparison: a world with options.
-
-    Attributes:
-        title: What to call it in tables and figures.
-        world: Name of the world.
-        options: Words of `elden train` after the world: its own options, and settings that differ from the common ones.
-    """
-
-    title: str
-    world: str
-    options: tuple[str, ...] = ()
-
-    @classmethod
-    def parse(cls, text: str) -> "WorldEntry":
-        """From `WORLD OPTIONS` or `NAME=WORLD OPTIONS`, such as "hard chain=chain --depth 8 --levels 3".
-
-        Raises:
-            ValueError: There is no such world, or an option is not for a world of a comparison.
-        """
-        name, equals, rest = text.partition("=")
-        named = bool(equals) and not any(word.startswith("-") for word in name.split())
-        try:
-            words = shlex.split(rest if named else text)
-        except ValueError as error:
-            raise ValueError(f"{text!r} given; it cannot be read: {error}") from None
-        if not words or (named and not name.strip()):
-            raise ValueError(f'{text!r} given; write a world with options, such as "hard chain=chain --depth 8"')
-        world, *options = words
-        if world not in WORLDS:
-            raise ValueError(f"{text} given; {nearest_names(world.lower(), WORLDS)}")
-        for flag in map(_flag, options):
-            if flag in _NOT_OF_A_WORLD:
-                raise ValueError(f"{text!r} given; {flag} is no option of a world here: {_NOT_OF_A_WORLD[flag]}")
-        return cls(name.strip() if named else " ".join(words), world, tuple(options))
+    def of(cls, column: str, world: World, row: str, training: TrainingConfig) -> "Cell":
+        """With a folder that is named by column and row."""
+        return cls(column, row, f"{slug(column)}-{slug(row)}", world, training)
 
     @property
-    def slug(self) -> str:
-        """World and options as a file name, without the title: a column that is renamed keeps its training runs."""
-        whole = slug(" ".join(word.removeprefix("--") for word in (self.world, *self.options)))
-        if len(whole) <= _LONGEST_SLUG:
-            return whole
-        return f"{whole[:_LONGEST_SLUG]}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
-
-
-def _flag(word: str) -> str:
-    """The option that a word is; the word itself where it is none."""
-    return word.split("=", 1)[0].replace("_", "-") if word.startswith("-") else word
+    def identity(self) -> dict[str, object]:
+        """Everything that decides its results, as its folder has it."""
+        return TrainingRun.identity(self.world, self.training)
 
 
 @dataclass(frozen=True)
@@ -299,23 +250,21 @@ def _means(values: Float[np.ndarray, "time agent"]) -> Float[np.ndarray, " agent
 
 
 def compare(
-    worlds: Sequence[str],
-    contenders: Sequence[Contender],
+    cells: Sequence[Cell],
     out: Path,
-    options: Sequence[str] = (),
     *,
+    iterations_per_call: int = 1,
     at_once: int = 1,
     deadline: Deadline = Deadline(),  # noqa: B008 (frozen)
     look: Callable[[Sequence[str]], None] | None = None,
     command: str | None = None,
 ) -> tuple[list[Agents], dict[str, int | None]]:
-    """Train every contender in every world, and write tables and figures of all that have begun.
+    """Train every cell, and write tables and figures of all that have begun.
 
     Args:
-        worlds: The worlds with their options, as `WorldEntry.parse` reads them.
-        contenders: What to compare.
+        cells: What to compare, column by column.
         out: Folder for all of it; each training run has its own in it. What is finished there is not done again.
-        options: Words of `elden train` that all of them have.
+        iterations_per_call: Rollouts made by one call of a compiled program, at most.
         at_once: How many are trained at the same time.
         deadline: When to stop; the same call continues.
         look: Called again and again with the names of those that are trained.
@@ -324,52 +273,27 @@ def compare(
     Returns:
         How those have learnt that have begun, and the exit codes of those that are not finished; None where one has no
         exit code of this call.
-    """
-    entries = [WorldEntry.parse(world) for world in worlds]
-    folders = {folder_name(entry, each): (entry, each) for entry in entries for each in contenders}
-    jobs = [
-        Job(name, (sys.executable, "-m", "elden.cli", *training_words(entry, each, out, options)))
-        for name, (entry, each) in folders.items()
-        if not _finished(out / name)
-    ]
-    with sharing() if min(at_once, len(jobs)) > 1 else nullcontext():
-        codes = run_jobs(jobs, out / "logs", at_once, deadline, look)
-    left = {name: codes.get(name) for name in folders if not _finished(out / name)}
-    agents = [
-        Agents.read(out / name, each.name, entry.title) for name, (entry, each) in folders.items() if _begun(out / name)
-    ]
-    if agents:
-        report(agents, out, command)
-    return agents, left
-
-
-def folder_name(entry: WorldEntry, contender: Contender) -> str:
-    """Name of the run folder of a cell of the grid."""
-    return f"{entry.slug}-{slug(contender.name)}"
-
-
-def training_words(entry: WorldEntry, contender: Contender, out: Path, options: Sequence[str]) -> list[str]:
-    """The words of `elden` that train a contender in a world.
-
-    Args:
-        entry: The world with its options.
-        contender: The contender with its options.
-        out: Folder of the comparison.
-        options: Common options, each followed by its value. Those that the world or the contender gives are left out.
 
     Raises:
-        ValueError: The world and the contender both give the same option.
+        ValueError: Two cells have the same folder.
+        RunFolderError: A folder holds another training run.
     """
-    own = {_flag(word) for word in entry.options if word.startswith("--")}
-    others = {_flag(word) for word in contender.options if word.startswith("--")}
-    if both := sorted(own & others):
-        raise ValueError(
-            f"{both[0]} is given both by the world {entry.title!r} and by {contender.name!r}; give it once"
-        )
-    pairs = zip(options[::2], options[1::2], strict=True)
-    common = [word for pair in pairs if _flag(pair[0]) not in own | others for word in pair]
-    folder = out / folder_name(entry, contender)
-    return ["train", entry.world, *common, *entry.options, *contender.options, "--out", str(folder)]
+    names = [cell.folder for cell in cells]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"two cells have the folder {twice[0]!r}; give their columns or rows other names")
+    left = [cell for cell in cells if not _finished(out / cell.folder)]
+    if not deadline.over:
+        for cell in left:  # its folder tells the process all that it has to know
+            RunFolder(out / cell.folder, cell.identity)
+    resume = (sys.executable, "-m", "elden", "resume")
+    calls = ("--iterations-per-call", str(iterations_per_call))
+    jobs = [Job(cell.folder, (*resume, str(out / cell.folder), *calls)) for cell in left]
+    with sharing() if min(at_once, len(jobs)) > 1 else nullcontext():
+        codes = run_jobs(jobs, out / "logs", at_once, deadline, look)
+    agents = [Agents.read(out / cell.folder, cell.row, cell.column) for cell in cells if _begun(out / cell.folder)]
+    if agents:
+        report(agents, out, command)
+    return agents, {cell.folder: codes.get(cell.folder) for cell in left if not _finished(out / cell.folder)}
 
 
 def _finished(folder: Path) -> bool:

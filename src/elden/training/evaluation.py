@@ -41,9 +41,14 @@ _MOST_STEPS = 50_000
 """Steps of all agents that are held in memory at a time."""
 
 
+def evaluation_key(seed: int) -> Key[Array, ""]:
+    """The key that all randomness of an evaluation with this seed comes from."""
+    return jax.random.fold_in(jax.random.key(seed), _APART)
+
+
 def episode_keys(seed: int, number: int | Int[Array, ""]) -> Key[Array, "2"]:
     """The keys of an episode: of its initial state, and of all its randomness."""
-    return jax.random.split(jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _APART), number))
+    return jax.random.split(jax.random.fold_in(evaluation_key(seed), number))
 
 
 @dataclass(frozen=True)
@@ -313,7 +318,7 @@ def evaluate(training: TrainingRun, config: EvaluationConfig, progress: Progress
     automatic = config.automatic_threshold or isinstance(loop.bonus, Beside)
     if reader is not None and states is not None and automatic:
         states = jax.jit(jax.vmap(reader.automatic))(states)
-    key = jax.random.fold_in(jax.random.key(config.seed), _APART)
+    key = evaluation_key(config.seed)
     total, agents = config.episodes, training.config.seeds
     size = _at_a_time(training, total)
     parts: list[_Part] = []
@@ -407,7 +412,7 @@ def _part(
     own = predicted
     granularity: tuple[Granularity, Granularity] = ("variable", "variable") if reader is None else reader.granularity
     names = factors.source_names(granularity[0])[:-1], factors.source_names(granularity[1])
-    coarse = None if own is None else _to_entities(factors, own, granularity)
+    coarse = None if own is None else to_entities(factors, own, granularity)
     whole = (factors.entity_names, factors.source_names("entity"))
     fine_truth = None if truth is None else np.asarray(factors.reduce_graph(truth, *granularity))
     coarse_truth = None if truth is None else np.asarray(factors.reduce_graph(truth))
@@ -456,7 +461,7 @@ def _worth(example: Example) -> int:
     return 1000 if example.success else int(example.steps.stages[-1].sum()) + 1
 
 
-def _to_entities(
+def to_entities(
     factors: Factors,
     graph: Bool[np.ndarray, "*batch dst src"],
     granularity: tuple[Granularity, Granularity],
