@@ -53,17 +53,14 @@ def training_preset(name: str, world: str, bonus: str | None = None) -> Training
 def _with_models(bonus: BonusConfig, world: str) -> BonusConfig:
     """One small model beside the bonus, which learns most from what it predicts worst: rare dependencies are few.
 
-    In thawing it keeps every step, since trained agents never show again what parts one cause from another, and learns
-    at length with a learning rate that falls in the end: its training runs are short. Positions, as in kitchen, take
-    more updates to learn too.
+    Its learning rate falls over the second half of the training. In thawing it keeps every step, since trained agents
+    never show again what parts one cause from another, and learns at length: its training runs are short. Positions, as
+    in kitchen, take more updates to learn too.
     """
     train = replace(bonus.ensemble.train, batch_size=256, priority=0.5, mixup=0.0)
     updates = {"thawing": 128, "kitchen": 384}.get(world, 96)
     capacity = 128_000 if world == "thawing" else bonus.ensemble.capacity
-    anneal_from = 0.5 if world == "thawing" else 1.0
-    ensemble = replace(
-        bonus.ensemble, members=1, updates=updates, capacity=capacity, train=train, anneal_from=anneal_from
-    )
+    ensemble = replace(bonus.ensemble, members=1, updates=updates, capacity=capacity, train=train, anneal_from=0.5)
     return replace(bonus, models=True, detector="intervention", ensemble=ensemble)
 
 
