@@ -4,7 +4,7 @@
     python benchmarks/endurance.py --of results/speed/endurance_gpu.json --figure results/speed/endurance_gpu.png
 
 A process of `elden train` is looked at again and again while it trains: its resident memory, its open file descriptors,
-and the memory of the GPU that is in use, by whomever, where there is one.
+and the memory of the GPU that is in use, by whomever, where there is one (not in the figure).
 """
 
 import json
@@ -107,12 +107,11 @@ def draw(file: Path, figure: Path) -> None:
     import matplotlib.pyplot as plt
 
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    rows, names = found["rows"], list(found["summary"])
+    rows, names = found["rows"], [name for name in found["summary"] if name != "gpu_mib"]
     canvas, axes = plt.subplots(len(names), 1, sharex=True, figsize=(7, 2.1 * len(names)), layout="constrained")
     titles = {
         "resident_mib": "memory of the process, MiB",
         "files": "open file descriptors",
-        "gpu_mib": "memory of the GPU, MiB",
     }
     millions = [row["step"] * found["seeds"] / 1e6 for row in rows]
     for axis, name in zip(axes, names, strict=True):

@@ -34,7 +34,7 @@ from elden.graphs.intervention import Intervention, gated, sum_up, total_variati
 from elden.graphs.metrics import edge_table, pooled
 from elden.graphs.sweep import kinds
 from elden.provenance import provenance
-from elden.studies.config import LEVELS
+from elden.studies.config import GRANULARITIES
 from elden.studies.dataset import CollectConfig, collect
 from elden.studies.detection import TYPICAL_OF
 from elden.studies.measuring import sample
@@ -131,7 +131,7 @@ def scores(
 
 
 def measure(world: World, args: Args) -> dict[str, object]:
-    """ROC-AUC and F1 between different nodes at every level, and what is called wrongly between entities."""
+    """ROC-AUC and F1 between different nodes at every granularity, and what is called wrongly between entities."""
     config = detection_preset("quick", world.name)
     layout = Layout(world.factors, Discrete(world.num_actions), NetworkConfig())
     dataset = collect(world, CollectConfig(config.transitions, config.epsilon, seed=config.seed))
@@ -155,12 +155,12 @@ def judged(
     """Scores against true graphs, between different nodes."""
     factors = layout.factors
     content: dict[str, object] = {"transitions": len(graph)}
-    for level, (dst, src) in LEVELS.items():
+    for granularity, (dst, src) in GRANULARITIES.items():
         here, truth = convert(found, layout, "variable", dst, src), np.asarray(factors.reduce_graph(graph, dst, src))
         mask = factors.edge_mask(dst, src)
         between = pooled(here[:, mask], truth[:, mask])
-        content[level] = {"roc_auc_between": between.roc_auc, "f1_between": between.best.f1}
-        if level == "entity":
+        content[granularity] = {"roc_auc_between": between.roc_auc, "f1_between": between.best.f1}
+        if granularity == "entity":
             names = factors.source_names(dst)[:-1], factors.source_names(src)
             edges = edge_table(here, truth, mask, between.best.threshold, *names)
             content["edges"] = [asdict(edge) for edge in edges if edge.missed or edge.false_alarms]

@@ -197,7 +197,7 @@ def main(args: Args) -> None:
         found[name] = {
             result.row.name: {
                 measure: {"mean": round(mean, 4), "standard_error": round(error, 4)}
-                for measure, (mean, error) in result.statistics(config.level).items()
+                for measure, (mean, error) in result.statistics(config.main_granularity).items()
                 if measure.removesuffix("_between") in ("roc_auc", "f1", "auto_f1")
             }
             for result in detection.rows

@@ -34,18 +34,18 @@ class Args:
 
 
 def measure(name: str, preset_name: Preset) -> dict[str, dict[str, Mapping[str, float]]]:
-    """ROC-AUC and F1 of both rules at every level of a preset."""
+    """ROC-AUC and F1 of both rules at every granularity of a preset."""
     world = elden.make(name)
     config = detection_preset(preset_name, name)
     held = held_out(
         collect(world, CollectConfig(config.transitions, config.epsilon, seed=config.seed)), config.eval_episodes
     )
     return {
-        level: {
-            "self_edges_alone": dict(zip(METRICS, self_edges_alone(world.factors, held, level), strict=True)),
-            "all_into_changed": all_into_changed(world.factors, held, level),
+        granularity: {
+            "self_edges_alone": dict(zip(METRICS, self_edges_alone(world.factors, held, granularity), strict=True)),
+            "all_into_changed": all_into_changed(world.factors, held, granularity),
         }
-        for level in config.levels
+        for granularity in config.granularities
     }
 
 
@@ -56,11 +56,11 @@ def main(args: Args) -> None:
         for name in args.worlds:
             measured = measure(name, preset_name)
             found.setdefault(preset_name, {})[name] = measured
-            for level, rules in measured.items():
+            for granularity, rules in measured.items():
                 words = ", ".join(
                     f"{rule} {' '.join(f'{n:.2f}' for n in known.values())}" for rule, known in rules.items()
                 )
-                print(f"{preset_name} {name} {level}: {words}", flush=True)
+                print(f"{preset_name} {name} {granularity}: {words}", flush=True)
     if args.out is not None:
         args.out.write_text(json.dumps({**provenance(), "presets": found}, indent=2) + "\n")
 

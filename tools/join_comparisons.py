@@ -38,6 +38,8 @@ class Args:
     """Rows of one world, in their order."""
     tables: tuple[str, ...] = ()
     """Files `table.json` of `elden compare`, all rows of which are taken; `COMMIT:` before one is allowed too."""
+    later_wins: bool = False
+    """Where several tables have a cell, take that of the last one, instead of refusing them."""
     steps: int | None = None
     """Show longer training runs up to there; None shows all of them."""
     note: str | None = None
@@ -79,11 +81,13 @@ def without_folder(command: str) -> str:
     return shlex.join(shlex.split(re.sub(r"\s--out[=\s]\S+", "", command)))
 
 
-def grid(files: tuple[str, ...], out: Path) -> list[Agents]:
+def grid(files: tuple[str, ...], out: Path, later_wins: bool = False) -> list[Agents]:
     """All rows of several tables, worlds and contenders in the order in which they first occur."""
     agents = [Agents.load(one) for file in files for one in json.loads(text(file, out))["rows"]]
     worlds = list(dict.fromkeys(each.world for each in agents))
     names = list(dict.fromkeys(each.contender for each in agents))
+    if later_wins:
+        agents = list({(each.world, each.contender): each for each in agents}.values())
     cells = [(each.world, each.contender) for each in agents]
     if twice := [f"{name} in {world}" for world, name in dict.fromkeys(cells) if cells.count((world, name)) > 1]:
         sys.exit(f"more than one table has {', '.join(twice)}; give each once")
@@ -99,7 +103,7 @@ def read(args: Args) -> list[Agents]:
     if bool(args.rows) == bool(args.tables):
         sys.exit("give either --rows or --tables")
     if args.tables:
-        return grid(args.tables, args.out)
+        return grid(args.tables, args.out, args.later_wins)
     agents = [row(word, args.out) for word in args.rows]
     names, worlds = [each.contender for each in agents], {each.world for each in agents}
     if len(worlds) > 1 or len(set(names)) < len(names):
@@ -113,7 +117,11 @@ def main(args: Args) -> None:
     if args.steps is not None:
         agents = [each.until(args.steps) for each in agents]
     args.out.mkdir(parents=True, exist_ok=True)
-    given = f"--tables {shlex.join(args.tables)}" if args.tables else f"--rows {shlex.join(args.rows)}"
+    given = (
+        f"{'--later-wins ' * args.later_wins}--tables {shlex.join(args.tables)}"
+        if args.tables
+        else f"--rows {shlex.join(args.rows)}"
+    )
     words = [given, *([] if args.steps is None else [f"--steps {args.steps}"])]
     report(agents, args.out, f"join_comparisons.py --out {args.out} {' '.join(words)}", args.note)
     file = args.out / "table.json"  # curves of many agents: a number on a line of its own would be most of the file

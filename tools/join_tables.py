@@ -22,7 +22,7 @@ import tyro
 from elden.graphs.registry import DETECTORS
 from elden.storage.files import write_json, write_text
 from elden.studies.paper import METRICS, paper_cells
-from elden.studies.tables import comparison_table, level_words
+from elden.studies.tables import comparison_table, granularity_words
 from elden.viewing import Cell, Table, format_value, markdown_table, method_bars, save
 from elden.viewing.style import SELF_EDGES_ALONE
 
@@ -59,8 +59,10 @@ def joined(parts: Sequence[Content]) -> dict[str, Any]:
             methods[name] = {key: value for key, value in row.items() if key not in ("cost_s", "relative_cost")}
     order = sorted(methods, key=list(DETECTORS).index)
     ours = {
-        level: [cell for name in order for part in parts for cell in part["ours"][level] if cell["method"] == name]
-        for level in parts[0]["ours"]
+        granularity: [
+            cell for name in order for part in parts for cell in part["ours"][granularity] if cell["method"] == name
+        ]
+        for granularity in parts[0]["ours"]
     }
     return {
         **frames[0],
@@ -87,30 +89,30 @@ def _frame(part: Content) -> dict[str, Any]:
 
 
 def tables(content: Content) -> list[Table]:
-    """The table beside the paper's at every level, then every level's measures."""
+    """The table beside the paper's at every granularity, then every granularity's measures."""
     world = content["world"]["name"]
     settings = ", ".join([f"preset {content['preset']}", *(f"{k}={v}" for k, v in content["changes"].items())])
     made = []
-    for level in content["ours"]:
-        cells = [Cell(**cell) for cell in content["ours"][level]] + alone(content, level)
-        made.append(comparison_table(cells, paper_cells(), f"{world}, {level_words(level)} ({settings})"))
-    for level in content["ours"]:
+    for granularity in content["ours"]:
+        cells = [Cell(**cell) for cell in content["ours"][granularity]] + alone(content, granularity)
+        made.append(comparison_table(cells, paper_cells(), f"{world}, {granularity_words(granularity)} ({settings})"))
+    for granularity in content["ours"]:
         for suffix, words in _EDGES.items():
             rows = []
             for name, row in content["methods"].items():
-                mean, error = (row["levels"][level][key] for key in ("mean", "standard_error"))
+                mean, error = (row["levels"][granularity][key] for key in ("mean", "standard_error"))
                 rows.append(
                     (name, *(format_value(mean[m + suffix], error[m + suffix], digits=3) for m in _MEASURES)),
                 )
-            rate = next(iter(content["methods"].values()))["levels"][level]["mean"]["positive_rate" + suffix]
-            title = f"{world}, {level_words(level)}, {words} ({rate:.1%} are on)"
+            rate = next(iter(content["methods"].values()))["levels"][granularity]["mean"]["positive_rate" + suffix]
+            title = f"{world}, {granularity_words(granularity)}, {words} ({rate:.1%} are on)"
             made.append(Table(title, ("method", *_MEASURES.values()), tuple(rows), frozenset()))
     return made
 
 
-def alone(content: Content, level: str) -> list[Cell]:
+def alone(content: Content, granularity: str) -> list[Cell]:
     """What self-edges alone would get."""
-    known = content["self_edges_alone"][level]
+    known = content["self_edges_alone"][granularity]
     return [Cell(content["world"]["name"], SELF_EDGES_ALONE, metric, known[metric], None) for metric in METRICS]
 
 
@@ -125,9 +127,10 @@ def main(args: Args) -> None:
     commands = "\n".join(f"- `{one['command']}` on {one['device']}, {one['date']}" for one in content["provenance"])
     words = "\n\n".join(map(markdown_table, tables(content)))
     write_text(args.out / "table.md", f"{words}\n\nJoined by `tools/join_tables.py` from\n\n{commands}\n")
-    level = content["level"]
-    cells = [Cell(**cell) for cell in content["ours"][level]] + alone(content, level)
-    title = f"Table 1, {content['world']['name']} ({level_words(level)}, {content['config']['updates']:,} updates)"
+    granularity = content["level"]
+    cells = [Cell(**cell) for cell in content["ours"][granularity]] + alone(content, granularity)
+    name, updates = content["world"]["name"], content["config"]["updates"]
+    title = f"Table 1, {name} ({granularity_words(granularity)}, {updates:,} updates)"
     save(method_bars(cells, paper_cells(), METRICS, title), args.out / "method_bars.png")
 
 

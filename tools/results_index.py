@@ -17,6 +17,7 @@ CLAIMS: dict[str, dict[str, str]] = {
     "exploration": {
         "map_gpu": "which bonus solves which world: the map of README",
         "beliefs_cpu": "what the agents' own models believe: precision, recall and F1 of local graphs",
+        "beliefs_gpu": "trials of what makes the agents' own models believe what is right",
         "bonus_sweep_cpu": "the same small sweep for influence-count and bonuses with networks of their own",
         "bonus_sweep_gpu": "the sweep for bonuses that read dynamics models, and more updates for rnd and noveld",
         "demo_chain_cpu": "what `elden demo` makes",
@@ -61,6 +62,8 @@ CLAIMS: dict[str, dict[str, str]] = {
         "training_speed_gpu.json": "training steps per second, one H200",
         "dynamics_speed_cpu.json": "updates and graphs per second of the dynamics models, two CPU cores",
         "dynamics_speed_gpu.json": "updates and graphs per second of the dynamics models, one H200",
+        "endurance_gpu.json": "memory and open files of a training run of 100 million steps",
+        "endurance_gpu.png": "the same, drawn",
         "sync_cpu.json": "what it costs to sync a state to the disk",
         "repeat_cpu.json": "a training run makes the same numbers again, also after a kill, CPU",
         "repeat_gpu.json": "a training run makes the same numbers again, also after a kill, GPU",

@@ -54,7 +54,7 @@ def test_options_change_the_preset() -> None:
     assert (config.methods, config.seeds, config.updates) == (("gradient", "pcmi"), 5, 1000)
     assert (config.train.batch_size, config.train.penalty_start) == (8, 100)
     assert config.network.features == (16, 64)
-    assert config.levels == ("variable-from-entity",)
+    assert config.granularities == ("variable-from-entity",)
     default = parse(["detect", "thawing"])
     assert isinstance(default, Detect)
     assert default.resolved(default.world) == detection_preset("quick", "thawing")
@@ -219,7 +219,7 @@ def test_what_is_given_counts_even_if_it_is_the_default() -> None:
     assert both.resolved(elden.make("thawing")).train.penalty == 0.001
     entities = parse(["detect", "thawing", "--preset", "paper", "--children", "entity", "--mlp", "32", "64"])
     assert isinstance(entities, Detect)
-    assert entities.resolved(entities.world).levels == ("entity",)
+    assert entities.resolved(entities.world).granularities == ("entity",)
 
 
 @pytest.mark.slow

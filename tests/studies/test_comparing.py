@@ -360,10 +360,12 @@ def test_tables_of_parts_of_a_grid_are_joined(tmp_path: Path) -> None:
 
     def join(*files: str) -> subprocess.CompletedProcess[str]:
         script = str(Path(__file__).parents[2] / "tools" / "join_comparisons.py")
-        words = [sys.executable, script, "--out", str(tmp_path / "all"), "--tables", *files]
+        flags = [word for word in files if word.startswith("--")]
+        words = [sys.executable, script, "--out", str(tmp_path / "all"), *flags, "--tables", *files[len(flags) :]]
         return subprocess.run(words, capture_output=True, text=True, check=False)
 
     assert "none in one; give each once" in join(tables[0], tables[0]).stderr
+    assert join("--later-wins", tables[0], tables[0]).returncode == 0
     done = join(*tables)
     assert done.returncode == 0, done.stderr
     joined = json.loads((tmp_path / "all" / "table.json").read_text())

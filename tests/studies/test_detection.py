@@ -34,7 +34,7 @@ from elden.studies.measuring import (
     all_into_changed,
     entities_changed,
     held_out,
-    measure_level,
+    measure_granularity,
     sample,
     self_edges_alone,
 )
@@ -346,7 +346,7 @@ def test_measures_by_hand() -> None:
     mask = np.array([[False, True, True], [True, False, True]])
     unlabelled = np.concatenate([scores, scores])
     changed = np.tile(np.array([[True, False], [True, False]]), (2, 1))
-    result = measure_level(scores, truth, unlabelled, changed, mask, "change")
+    result = measure_granularity(scores, truth, unlabelled, changed, mask, "change")
     # Six of twelve edges are there; four of them, on the diagonal, score no more than most that are not.
     assert result.measures.positive_rate == 6 / 12
     assert result.measures.roc_auc == pytest.approx((6 + 5 + 4 * 2.5) / 36)
@@ -483,7 +483,7 @@ def test_settings_are_changed_by_name() -> None:
     assert (config.train.penalty_start, config.train.penalty_stop) == (100, 200)
     assert (config.network.features, config.train.batch_size, config.seeds) == ((16, 64), 8, 1)
     assert detection_preset("paper", "carwash").changed(updates=1000, penalty_stop=900).train.penalty_stop == 900
-    assert detection_preset("paper", "carwash").changed(children="entity").levels == ("entity",)
+    assert detection_preset("paper", "carwash").changed(children="entity").granularities == ("entity",)
     for name, value, answer in [
         ("sedes", 3, "no setting 'sedes'; did you mean 'seeds'"),
         ("methods", ("gradeint",), "no detector 'gradeint'; did you mean 'gradient'"),

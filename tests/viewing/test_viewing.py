@@ -29,8 +29,8 @@ from elden.dynamics.runs import Run
 from elden.graphs.gradient import Gradient
 from elden.graphs.registry import DETECTORS
 from elden.studies import figures
-from elden.studies.config import Level, Row
-from elden.studies.measuring import Breakdown, Held, LevelResult, measure_level
+from elden.studies.config import GraphGranularity, Row
+from elden.studies.measuring import Breakdown, GranularityResult, Held, measure_granularity
 from elden.studies.results import RowResult
 from elden.transitions import Transitions
 from elden.viewing import style
@@ -536,13 +536,13 @@ def test_an_episode_is_played_up_to_its_end() -> None:
     assert played.done.tolist() == [False] * (solved - 1) + [True]
 
 
-def level_result(level: Level) -> LevelResult:
+def granularity_result(granularity: GraphGranularity) -> GranularityResult:
     """Of scores whose automatic threshold is known: what changed has edges of 0.8 or 0.9, what did not of 0.1."""
     mask = DISCRETE.edge_mask("entity", "entity")
     changed = np.array([[True, False], [False, True], [False, False]])
-    height = 0.9 if level == "entity" else 0.8
+    height = 0.9 if granularity == "entity" else 0.8
     scores = np.where(changed[..., None], height, 0.1) * np.ones((3, 2, 3), np.float32)
-    return measure_level(scores, scores > 0.5, scores, changed, mask, "change")
+    return measure_granularity(scores, scores > 0.5, scores, changed, mask, "change")
 
 
 def test_graphs_between_entities_are_drawn_at_a_threshold_of_their_own() -> None:
@@ -558,8 +558,8 @@ def test_graphs_between_entities_are_drawn_at_a_threshold_of_their_own() -> None
         changed = np.array([[True, False], [False, True], [False, False]])
         return np.where(changed[..., None], 0.3, 0.02) * np.ones((3, 2, 3), np.float32)
 
-    def threshold(*levels: Level) -> float:
-        seeds = ({level: level_result(level) for level in levels},)
+    def threshold(*granularities: GraphGranularity) -> float:
+        seeds = ({granularity: granularity_result(granularity) for granularity in granularities},)
         row = Row("gradient", Gradient(), 0.0, 0.0)
         result = RowResult(row, seeds, 1.0, 1.0, 1.0, (0,), (Run(0),), (None,), Breakdown([], [], 0.5))
         return figures._entity_threshold(DISCRETE, result, held, score)

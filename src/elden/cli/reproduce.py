@@ -76,9 +76,9 @@ class Reproduce(StudyOptions):
             for detection in made.detections:
                 for edges in EDGES:
                     console.print(rich_table(detection_table(detection, edges=edges)))
-                for level in detection.config.levels:
+                for granularity in detection.config.granularities:
                     # One world at a time: all of them side by side are too wide for a terminal.
-                    console.print(rich_table(made.table(level, [detection.world.name])))
+                    console.print(rich_table(made.table(granularity, [detection.world.name])))
                 for line in skipped_lines(detection):
                     console.print(line)
             console.print(f"\n{out / 'table.md'}")

@@ -46,7 +46,7 @@ class Step:
         truncated: The episode ended by its length.
         stages: Which stages have been reached in this episode.
         events: Names of the events that happened.
-        graph: The true local graph, at variable level.
+        graph: The true local graph, at variable granularity.
     """
 
     number: int

@@ -11,16 +11,16 @@ from elden.graphs.registry import DETECTORS, detector_named
 from elden.names import nearest_names
 from elden.studies.dataset import CollectConfig
 
-Level: TypeAlias = Literal["entity", "variable", "variable-from-entity"]
+GraphGranularity: TypeAlias = Literal["entity", "variable", "variable-from-entity"]
 """What destinations and sources are when scores are measured: both entities, both variables, or variables that depend
 on entities."""
 
-LEVELS: dict[Level, tuple[Granularity, Granularity]] = {
+GRANULARITIES: dict[GraphGranularity, tuple[Granularity, Granularity]] = {
     "entity": ("entity", "entity"),
     "variable-from-entity": ("variable", "entity"),
     "variable": ("variable", "variable"),
 }
-"""Destination and source of each level."""
+"""Destination and source of each granularity."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class DetectConfig:
     """Unlabelled transitions of the training data from whose scores the automatic threshold comes."""
     reference: int = 256
     """Transitions of the training data that show detectors which values continuous variables have."""
-    granularity: tuple[Level, ...] = ()
+    granularity: tuple[GraphGranularity, ...] = ()
     """At which granularities to measure, the first being that of the tables and figures; where none is named, all that
     the networks allow."""
     chunk: int = 0
@@ -87,10 +87,10 @@ class DetectConfig:
             detector_named(name)
         _check_distinct("methods", self.methods)
         _check_distinct("granularity", self.granularity)
-        for level in self.granularity:
-            if level not in LEVELS:
-                raise ValueError(f"no granularity {level!r}; {nearest_names(level, LEVELS)}")
-            if self.network.children == "entity" and LEVELS[level][0] == "variable":
+        for granularity in self.granularity:
+            if granularity not in GRANULARITIES:
+                raise ValueError(f"no granularity {granularity!r}; {nearest_names(granularity, GRANULARITIES)}")
+            if self.network.children == "entity" and GRANULARITIES[granularity][0] == "variable":
                 raise ValueError(
                     f"granularity={in_words(self.granularity)} with children=entity given; networks whose children are"
                     " entities can only be measured at the granularity entity: take children=variable, or that"
@@ -102,15 +102,17 @@ class DetectConfig:
         return range(self.seed, self.seed + self.seeds)
 
     @property
-    def level(self) -> Level:
-        """The level of the tables and figures."""
-        return self.levels[0]
+    def main_granularity(self) -> GraphGranularity:
+        """The granularity of the tables and figures."""
+        return self.granularities[0]
 
     @property
-    def levels(self) -> tuple[Level, ...]:
-        """All levels that are measured."""
+    def granularities(self) -> tuple[GraphGranularity, ...]:
+        """All granularities that are measured."""
         coarse = self.network.children == "entity"
-        return self.granularity or tuple(level for level in LEVELS if not coarse or LEVELS[level][0] == "entity")
+        return self.granularity or tuple(
+            granularity for granularity in GRANULARITIES if not coarse or GRANULARITIES[granularity][0] == "entity"
+        )
 
     def value(self, name: str) -> object:
         """The value of a setting by its own name, wherever it stands.

@@ -33,7 +33,7 @@ from elden.storage.files import refuse_links, write_csv, write_json
 from elden.storage.folder import RunFolder, check_same
 from elden.storage.plain import differences, plain
 from elden.storage.resumable import Deadline
-from elden.studies.config import LEVELS, DetectConfig, Row, method_rows
+from elden.studies.config import GRANULARITIES, DetectConfig, Row, method_rows
 from elden.studies.dataset import CollectConfig, Dataset, Split, collect
 from elden.studies.errors import StudyError
 from elden.studies.measuring import (
@@ -43,7 +43,7 @@ from elden.studies.measuring import (
     entities_changed,
     file_rows,
     held_out,
-    measure_levels,
+    measure_granularitys,
     sample,
     self_edges_alone,
 )
@@ -155,8 +155,14 @@ def detect(
         rows=results,
         groups={group.name: trained for group, trained in groups.items()},
         models=None if models is None else os.path.relpath(models, folder or Path()),
-        self_edges_alone={level: self_edges_alone(world.factors, study.held, level) for level in config.levels},
-        all_into_changed={level: all_into_changed(world.factors, study.held, level) for level in config.levels},
+        self_edges_alone={
+            granularity: self_edges_alone(world.factors, study.held, granularity)
+            for granularity in config.granularities
+        },
+        all_into_changed={
+            granularity: all_into_changed(world.factors, study.held, granularity)
+            for granularity in config.granularities
+        },
         num_transitions=study.held.graph.shape[0],
         wall_s=time.perf_counter() - began,
         origin=provenance(command),
@@ -324,7 +330,7 @@ class _Study:
         return time_scores(detector, self.layout, models, transitions, self.reference, self.config.chunk)
 
     def _row(self, row: Row, group: Group, trained: Trained, figures: bool) -> RowResult:
-        level, sources = self.config.level, row.detector.sources(self.layout)
+        granularity, sources = self.config.main_granularity, row.detector.sources(self.layout)
         recipe = self._recipe(group.variant)
         runs = _runs(row, self.config.all_seeds)
         index = [group.runs.index(run) for run in runs]
@@ -337,9 +343,11 @@ class _Study:
                 " learning_rate, or leave it out: models that are done are kept"
             )
         changed = entities_changed(self.layout.factors, self.unlabelled)
-        seeds = measure_levels(scored.scores, beside.scores, changed, row.detector, self.layout, self.held, self.config)
-        first = seeds[0][level]
-        here = convert(scored.scores[0], self.layout, sources, *LEVELS[level])
+        seeds = measure_granularitys(
+            scored.scores, beside.scores, changed, row.detector, self.layout, self.held, self.config
+        )
+        first = seeds[0][granularity]
+        here = convert(scored.scores[0], self.layout, sources, *GRANULARITIES[granularity])
         best = first.between.threshold
         threshold = best if math.isfinite(best) else first.between.auto_threshold
         result = RowResult(
@@ -351,7 +359,7 @@ class _Study:
             skipped=tuple(trained.skipped[index].tolist()),
             runs=tuple(runs),
             models=tuple(None if self.store is None else self.store.path(recipe, run).name for run in runs),
-            breakdown=break_down(here, threshold, level, self.held, self.world.book),
+            breakdown=break_down(here, threshold, granularity, self.held, self.world.book),
         )
         self._record(result)
         if figures:
@@ -363,8 +371,8 @@ class _Study:
         if self.folder is None:
             return
         lines = {
-            f"{result.row.name}/{level}/{name}": [seed[level].numbers()[name] for seed in result.seeds]
-            for level in self.config.levels
+            f"{result.row.name}/{granularity}/{name}": [seed[granularity].numbers()[name] for seed in result.seeds]
+            for granularity in self.config.granularities
             for name in ("roc_auc", "f1", "auto_f1")
         }
         if not self.folder.finished:  # else the lines are there
@@ -376,7 +384,12 @@ class _Study:
         write_csv(self.folder.tables / f"{name}-types.csv", types)
         write_json(
             self.folder.tables / f"{name}.json",
-            {"level": self.config.level, "threshold": result.breakdown.threshold, "edges": edges, "types": types},
+            {
+                "level": self.config.main_granularity,
+                "threshold": result.breakdown.threshold,
+                "edges": edges,
+                "types": types,
+            },
         )
 
     def _draw(self, result: RowResult, scores: Float[np.ndarray, "time dst src"], models: Model) -> None:
@@ -391,4 +404,4 @@ class _Study:
             scored = self._score(detector, models, steps).scores[0]
             return convert(scored, self.layout, detector.sources(self.layout), "entity", "entity")
 
-        draw_row(self.folder.media, self.world, self.config.level, result, self.held, scores, score_episode)
+        draw_row(self.folder.media, self.world, self.config.main_granularity, result, self.held, scores, score_episode)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Key, UInt8
 
 from elden.factors import Factors
 from elden.graphs.thresholds import automatic
-from elden.studies.config import LEVELS, Level
+from elden.studies.config import GRANULARITIES, GraphGranularity
 from elden.studies.measuring import Held, entities_changed
 from elden.studies.results import RowResult, slug
 from elden.transitions import Transitions
@@ -30,7 +30,7 @@ _TILE = 24
 def draw_row(
     media: Path,
     world: World,
-    level: Level,
+    granularity: GraphGranularity,
     result: RowResult,
     held: Held,
     scores: Float[np.ndarray, "time dst src"],
@@ -41,16 +41,16 @@ def draw_row(
     Args:
         media: Folder for the figures.
         world: The world.
-        level: The level of the scores.
+        granularity: The granularity of the scores.
         result: The results of the row.
         held: The transitions that were measured.
         scores: Their scores.
         score_episode: From transitions to scores between entities.
     """
     factors, name = world.factors, result.row.name
-    dst, src = LEVELS[level]
-    truth, mask = held.truth(factors, level), factors.edge_mask(dst, src)
-    first = result.seeds[0][level]
+    dst, src = GRANULARITIES[granularity]
+    truth, mask = held.truth(factors, granularity), factors.edge_mask(dst, src)
+    first = result.seeds[0][granularity]
     best, auto = first.between.threshold, first.between.auto_threshold
     names = factors.source_names(dst)[:-1], factors.source_names(src)
     title = f"{world.name}, {name}"

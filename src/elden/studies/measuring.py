@@ -1,4 +1,4 @@
-"""Scores against the truth: what a detector found, at every level and for every seed."""
+"""Scores against the truth: what a detector found, at every granularity and for every seed."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +25,7 @@ from elden.graphs.metrics import (
 )
 from elden.graphs.thresholds import Rule, automatic
 from elden.provenance import cpu_cores
-from elden.studies.config import LEVELS, DetectConfig, Level
+from elden.studies.config import GRANULARITIES, DetectConfig, GraphGranularity
 from elden.studies.dataset import Dataset, Split
 from elden.studies.errors import StudyError
 from elden.transitions import Transitions
@@ -38,7 +38,7 @@ class Held:
 
     Attributes:
         transitions: What the detectors see.
-        graph: The true graphs, at variable level.
+        graph: The true graphs, at variable granularity.
         events: What happened.
     """
 
@@ -46,9 +46,9 @@ class Held:
     graph: Bool[np.ndarray, "time var var+1"]
     events: Bool[np.ndarray, "time event"]
 
-    def truth(self, factors: Factors, level: Level) -> Bool[np.ndarray, "time dst src"]:
-        """The true graphs at a level."""
-        dst, src = LEVELS[level]
+    def truth(self, factors: Factors, granularity: GraphGranularity) -> Bool[np.ndarray, "time dst src"]:
+        """The true graphs at a granularity."""
+        dst, src = GRANULARITIES[granularity]
         return np.asarray(factors.reduce_graph(self.graph, dst=dst, src=src))
 
 
@@ -122,8 +122,8 @@ class Between:
 
 
 @dataclass(frozen=True)
-class LevelResult:
-    """What one model's scores are worth at one level.
+class GranularityResult:
+    """What one model's scores are worth at one granularity.
 
     Attributes:
         measures: Over all edges, those from a node to itself included, as the authors' programs count.
@@ -144,14 +144,14 @@ class LevelResult:
         return flat | {f"{name}_between": value for name, value in asdict(self.between).items()}
 
 
-def measure_level(
+def measure_granularity(
     scores: Float[np.ndarray, "time dst src"],
     truth: Bool[np.ndarray, "time dst src"],
     unlabelled: Float[np.ndarray, "other dst src"],
     changed: Bool[np.ndarray, "other dst"],
     mask: Bool[np.ndarray, "dst src"],
     rule: Rule,
-) -> LevelResult:
+) -> GranularityResult:
     """All measures of one model's scores.
 
     Args:
@@ -175,22 +175,22 @@ def measure_level(
         auto_f1=f1_at(some, true, threshold_between).f1,
     )
     every = np.ones_like(mask)
-    return LevelResult(measure(scores, truth, every), threshold, f1_at(scores, truth, threshold).f1, between)
+    return GranularityResult(measure(scores, truth, every), threshold, f1_at(scores, truth, threshold).f1, between)
 
 
-def self_edges_alone(factors: Factors, held: Held, level: Level) -> tuple[float, float]:
+def self_edges_alone(factors: Factors, held: Held, granularity: GraphGranularity) -> tuple[float, float]:
     """ROC-AUC and F1 over all edges of a graph that has the edges from a node to itself and no others.
 
     Most of them are on at every step, so this is what a detector must beat before its numbers over all edges say
     anything.
     """
-    dst, src = LEVELS[level]
-    truth = held.truth(factors, level)
+    dst, src = GRANULARITIES[granularity]
+    truth = held.truth(factors, granularity)
     scores = np.broadcast_to((~factors.edge_mask(dst, src)).astype(np.float32), truth.shape)
     return roc_auc(scores, truth), f1_at(scores, truth, 1.0).f1
 
 
-def all_into_changed(factors: Factors, held: Held, level: Level) -> dict[str, float]:
+def all_into_changed(factors: Factors, held: Held, granularity: GraphGranularity) -> dict[str, float]:
     """What a graph of self-edges and every edge into an entity that changed is worth; it needs no model.
 
     A detector that knows what changed must beat it. Self-edges rank above the others.
@@ -199,8 +199,8 @@ def all_into_changed(factors: Factors, held: Held, level: Level) -> dict[str, fl
         "roc_auc" and "f1", the better of the one with both kinds of edges and the one with self-edges alone; and
         "roc_auc_between" and "f1_between" over the edges between different nodes.
     """
-    dst, src = LEVELS[level]
-    mask, truth = factors.edge_mask(dst, src), held.truth(factors, level)
+    dst, src = GRANULARITIES[granularity]
+    mask, truth = factors.edge_mask(dst, src), held.truth(factors, granularity)
     changed = entities_changed(factors, held.transitions)
     moved = changed if dst == "entity" else changed[:, factors.entity_of]
     scores = np.where(mask, 0.5 * moved[..., None], 1.0).astype(np.float32)
@@ -213,7 +213,7 @@ def all_into_changed(factors: Factors, held: Held, level: Level) -> dict[str, fl
     }
 
 
-def measure_levels(
+def measure_granularitys(
     scores: Float[np.ndarray, "run time dst src"],
     unlabelled: Float[np.ndarray, "run other dst src"],
     changed: Bool[np.ndarray, "other entity"],
@@ -221,23 +221,23 @@ def measure_levels(
     layout: Layout,
     held: Held,
     config: DetectConfig,
-) -> tuple[dict[Level, LevelResult], ...]:
-    """For every run the measures at every level; runs are measured side by side, sorting being most of the work."""
-    results: list[dict[Level, LevelResult]] = [{} for _ in scores]
+) -> tuple[dict[GraphGranularity, GranularityResult], ...]:
+    """For every run the measures at every granularity; runs are measured side by side: sorting is most of the work."""
+    results: list[dict[GraphGranularity, GranularityResult]] = [{} for _ in scores]
     sources = detector.sources(layout)
-    for level in config.levels:
-        dst, src = LEVELS[level]
-        mask, truth = layout.factors.edge_mask(dst, src), held.truth(layout.factors, level)
+    for granularity in config.granularities:
+        dst, src = GRANULARITIES[granularity]
+        mask, truth = layout.factors.edge_mask(dst, src), held.truth(layout.factors, granularity)
         here = convert(scores, layout, sources, dst, src)
         there = convert(unlabelled, layout, sources, dst, src)
         moved = changed if dst == "entity" else changed[:, layout.factors.entity_of]
         with ThreadPoolExecutor(cpu_cores()) as pool:
             jobs = [
-                pool.submit(measure_level, mine, truth, others, moved, mask, detector.threshold_rule)
+                pool.submit(measure_granularity, mine, truth, others, moved, mask, detector.threshold_rule)
                 for mine, others in zip(here, there, strict=True)
             ]
         for result, job in zip(results, jobs, strict=True):
-            result[level] = job.result()
+            result[granularity] = job.result()
     return tuple(results)
 
 
@@ -259,14 +259,14 @@ class Breakdown:
 def break_down(
     scores: Float[np.ndarray, "time dst src"],
     threshold: float,
-    level: Level,
+    granularity: GraphGranularity,
     held: Held,
     book: RuleBook,
 ) -> Breakdown:
-    """The breakdown of scores that are already at a level."""
+    """The breakdown of scores that are already at a granularity."""
     factors = book.factors
-    dst, src = LEVELS[level]
-    mask, truth = factors.edge_mask(dst, src), held.truth(factors, level)
+    dst, src = GRANULARITIES[granularity]
+    mask, truth = factors.edge_mask(dst, src), held.truth(factors, granularity)
     names = factors.source_names(dst)[:-1], factors.source_names(src)
     switched = np.stack([book.edges[event] for event in book.events])
     of_event = np.asarray(factors.reduce_graph(switched, dst=dst, src=src))

@@ -24,7 +24,7 @@ from elden.names import nearest_names
 from elden.storage.arrays import DamagedDataError, read_arrays, remove_damaged, write_arrays
 from elden.storage.files import StorageError, read_json, refuse_links
 from elden.storage.folder import SUMMARY
-from elden.studies.config import LEVELS, Level
+from elden.studies.config import GRANULARITIES, GraphGranularity
 from elden.studies.errors import StudyError
 from elden.transitions import Transitions
 
@@ -62,7 +62,7 @@ class GraphReader:
         layout: What the model predicts and reads.
         model: Every leaf begins with the axis member.
         reference: What the training data show of continuous variables: how far they move, and which values they have.
-        level: What destinations and sources of the graphs are.
+        granularity: What destinations and sources of the graphs are.
         threshold: An edge is there where its score is at least this; the run's automatic threshold for all edges.
     """
 
@@ -70,16 +70,16 @@ class GraphReader:
     layout: Layout
     model: Model
     reference: Reference
-    level: Level
+    granularity: GraphGranularity
     threshold: float
 
     def __repr__(self) -> str:
-        return f"GraphReader({self.detector!r}, level={self.level!r}, threshold={self.threshold:.3g})"
+        return f"GraphReader({self.detector!r}, level={self.granularity!r}, threshold={self.threshold:.3g})"
 
     @property
     def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Names of destinations and sources."""
-        dst, src = LEVELS[self.level]
+        dst, src = GRANULARITIES[self.granularity]
         return self.layout.names(dst), self.layout.factors.source_names(src)
 
     def scores(self, steps: Steps, chunk: int | None = None) -> Float[np.ndarray, "time dst src"]:
@@ -94,7 +94,7 @@ class GraphReader:
         given = Transitions(*map(jnp.asarray, (steps.obs, steps.action, steps.next_obs)))
         models: Model = jax.tree.map(lambda leaf: leaf[None], self.model)
         scored = score_transitions(self.detector, self.layout, models, given, self.reference, chunk)[0]
-        return convert(scored, self.layout, self.detector.sources(self.layout), *LEVELS[self.level])
+        return convert(scored, self.layout, self.detector.sources(self.layout), *GRANULARITIES[self.granularity])
 
     def graphs(self, steps: Steps, chunk: int | None = None) -> Bool[np.ndarray, "time dst src"]:
         """Which edges are there; see `scores`."""
@@ -184,11 +184,11 @@ def learn_reader(
     trained = ModelTraining(Trainer(layout, config, chosen.variant), (run,), seen, num_updates=updates).finish().models
     model: Model = jax.tree.map(lambda leaf: leaf[0], trained)
     reference = Reference.of(layout, seen.obs, seen.action, seen.next_obs, _EXAMPLES)
-    level: Level = "entity" if sizes.children == "entity" else "variable"
-    reader = GraphReader(chosen, layout, model, reference, level, 0.0)
+    granularity: GraphGranularity = "entity" if sizes.children == "entity" else "variable"
+    reader = GraphReader(chosen, layout, model, reference, granularity, 0.0)
     some = seen[jnp.asarray(np.random.default_rng(seed).permutation(seen.action.shape[0])[:_MOST])]
     happened = changed(layout, encode(layout, some.obs, some.action, some.next_obs), reference)
-    mask = factors.edge_mask(*LEVELS[level])
+    mask = factors.edge_mask(*GRANULARITIES[granularity])
     threshold = automatic(reader.scores(some), np.asarray(happened), mask, chosen.threshold_rule)
     return replace(reader, threshold=threshold)
 

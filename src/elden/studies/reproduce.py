@@ -10,12 +10,12 @@ from elden.provenance import provenance
 from elden.storage.files import write_json, write_text
 from elden.storage.plain import plain
 from elden.storage.resumable import Deadline
-from elden.studies.config import DetectConfig, Level, Row, in_words, method_rows
+from elden.studies.config import DetectConfig, GraphGranularity, Row, in_words, method_rows
 from elden.studies.detection import Progress, detect
 from elden.studies.paper import METRICS, TABLE_2, paper_cells, paper_points, row_name
 from elden.studies.presets import detection_preset
 from elden.studies.results import Detection
-from elden.studies.tables import cells_of, comparison_table, detection_tables, level_words, rule_cells
+from elden.studies.tables import cells_of, comparison_table, detection_tables, granularity_words, rule_cells
 from elden.viewing import Cell, LambdaPoint, Table, lambda_curve, markdown_table, method_bars, save
 from elden.worlds.registry import make
 
@@ -54,9 +54,9 @@ class Reproduction:
         return f"preset {self.preset}" + (f" with {changed}" if changed else "")
 
     @property
-    def level(self) -> Level:
+    def granularity(self) -> GraphGranularity:
         """The granularity of the table."""
-        return self.detections[0].config.level
+        return self.detections[0].config.main_granularity
 
     @property
     def paper(self) -> list[Cell]:
@@ -65,23 +65,23 @@ class Reproduction:
             return paper_cells()
         return [Cell(p.world, row_name(p.coefficient), p.metric, p.mean, p.error) for p in paper_points()]
 
-    def table(self, level: Level | None = None, worlds: Sequence[str] | None = None) -> Table:
-        """Our numbers beside the paper's, at one level and in these worlds; None takes the first, and all."""
-        level = self.level if level is None else level
+    def table(self, granularity: GraphGranularity | None = None, worlds: Sequence[str] | None = None) -> Table:
+        """Our numbers beside the paper's, at one granularity and in these worlds; None takes the first, and all."""
+        granularity = self.granularity if granularity is None else granularity
         chosen = [one for one in self.detections if worlds is None or one.world.name in worlds]
-        title = f"{_TITLES[self.name]}, {level_words(level)} ({self.settings}, mean ± standard error)"
-        ours = cells_of(chosen, level) + rule_cells(chosen, level)
+        title = f"{_TITLES[self.name]}, {granularity_words(granularity)} ({self.settings}, mean ± standard error)"
+        ours = cells_of(chosen, granularity) + rule_cells(chosen, granularity)
         return comparison_table(ours, self.paper, title)
 
     def points(self) -> list[LambdaPoint]:
         """The numbers of Table 2 by λ."""
         coefficients = {row_name(coefficient): coefficient for coefficient in TABLE_2}
-        cells = cells_of(self.detections, self.level)
+        cells = cells_of(self.detections, self.granularity)
         return [LambdaPoint(c.world, coefficients[c.method], c.metric, c.mean, c.error) for c in cells]
 
-    def levels(self) -> list[Level]:
-        """Every level that was measured in some world, the table's own first."""
-        return list(dict.fromkeys(level for one in self.detections for level in one.config.levels))
+    def granularities(self) -> list[GraphGranularity]:
+        """Every granularity that was measured in some world, the table's own first."""
+        return list(dict.fromkeys(granularity for one in self.detections for granularity in one.config.granularities))
 
 
 def reproduce(
@@ -166,7 +166,7 @@ def _write(reproduction: Reproduction, out: Path, command: str | None, figures: 
     """table.md, table.json and the figure."""
     origin = provenance(command)
     costs = reproduction.name == "table1"  # table 2 has one detector, and so one cost
-    parts = [markdown_table(reproduction.table(level)) for level in reproduction.levels()]
+    parts = [markdown_table(reproduction.table(granularity)) for granularity in reproduction.granularities()]
     for detection in reproduction.detections:
         parts += map(markdown_table, detection_tables(detection))
     parts.append(
@@ -182,8 +182,10 @@ def _write(reproduction: Reproduction, out: Path, command: str | None, figures: 
         "kind": reproduction.name,
         "preset": reproduction.preset,
         "changes": dict(reproduction.changes),
-        "level": reproduction.level,
-        "ours": {level: cells_of(reproduction.detections, level) for level in reproduction.levels()},
+        "level": reproduction.granularity,
+        "ours": {
+            granularity: cells_of(reproduction.detections, granularity) for granularity in reproduction.granularities()
+        },
         "paper": reproduction.paper,
         "worlds": {one.world.name: one.summary() for one in reproduction.detections},
         "configs": {one.world.name: plain(one.config) for one in reproduction.detections},
@@ -195,10 +197,10 @@ def _write(reproduction: Reproduction, out: Path, command: str | None, figures: 
 
 
 def _draw(reproduction: Reproduction, out: Path) -> None:
-    title = f"{_TITLES[reproduction.name]} ({level_words(reproduction.level)}, {reproduction.settings})"
+    title = f"{_TITLES[reproduction.name]} ({granularity_words(reproduction.granularity)}, {reproduction.settings})"
     if reproduction.name == "table1":
-        cells = cells_of(reproduction.detections, reproduction.level)
-        cells += rule_cells(reproduction.detections, reproduction.level)
+        cells = cells_of(reproduction.detections, reproduction.granularity)
+        cells += rule_cells(reproduction.detections, reproduction.granularity)
         save(method_bars(cells, reproduction.paper, METRICS, title), out / "method_bars.png")
     else:
         save(lambda_curve(reproduction.points(), paper_points(), METRICS, title), out / "lambda_curve.png")

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from elden.dynamics.runs import Run, Trained
 from elden.graphs.metrics import mean_and_error
-from elden.studies.config import DetectConfig, Level, Row
-from elden.studies.measuring import Breakdown, LevelResult
+from elden.studies.config import DetectConfig, GraphGranularity, Row
+from elden.studies.measuring import Breakdown, GranularityResult
 from elden.worlds.base import World
 from elden.worlds.registry import world_card
 
@@ -17,18 +17,18 @@ class RowResult:
 
     Attributes:
         row: The detector, and how its models were trained.
-        seeds: For each seed the measures at every level.
+        seeds: For each seed the measures at every granularity.
         cost_s: Time to score one transition with one model.
         relative_cost: The same, as a multiple of what `gradient` takes.
         updates_per_s: Model updates by the second of the group in which its models were trained.
         skipped: Updates of each seed that were skipped because they were not finite.
         runs: Seed and settings of each seed's model.
         models: Its name in the folder of models; None where models are not kept.
-        breakdown: Of the first seed, at the first level.
+        breakdown: Of the first seed, at the first granularity.
     """
 
     row: Row
-    seeds: tuple[dict[Level, LevelResult], ...]
+    seeds: tuple[dict[GraphGranularity, GranularityResult], ...]
     cost_s: float
     relative_cost: float
     updates_per_s: float
@@ -37,15 +37,15 @@ class RowResult:
     models: tuple[str | None, ...]
     breakdown: Breakdown
 
-    def statistics(self, level: Level) -> dict[str, tuple[float, float]]:
-        """Mean over seeds and standard error of every number at a level."""
-        numbers = [seed[level].numbers() for seed in self.seeds]
+    def statistics(self, granularity: GraphGranularity) -> dict[str, tuple[float, float]]:
+        """Mean over seeds and standard error of every number at a granularity."""
+        numbers = [seed[granularity].numbers() for seed in self.seeds]
         return {name: mean_and_error([one[name] for one in numbers]) for name in numbers[0]}
 
     def summary(self) -> dict[str, object]:
         """The result as the run folder has it."""
         main = next(iter(self.seeds[0]))
-        means = {level: self.statistics(level) for level in self.seeds[0]}
+        means = {granularity: self.statistics(granularity) for granularity in self.seeds[0]}
         return {
             "detector": self.row.detector.name,
             "penalty": self.row.penalty,
@@ -54,19 +54,21 @@ class RowResult:
                 {
                     "seed": run.seed,
                     "model": model,
-                    **levels[main].numbers(),
+                    **granularities[main].numbers(),
                     "updates_per_s": self.updates_per_s,
                     "skipped": skipped,
                 }
-                for run, model, levels, skipped in zip(self.runs, self.models, self.seeds, self.skipped, strict=True)
+                for run, model, granularities, skipped in zip(
+                    self.runs, self.models, self.seeds, self.skipped, strict=True
+                )
             ],
             "levels": {
-                level: {
-                    "mean": {name: mean for name, (mean, _) in means[level].items()},
-                    "standard_error": {name: error for name, (_, error) in means[level].items()},
-                    "seeds": [seed[level].numbers() for seed in self.seeds],
+                granularity: {
+                    "mean": {name: mean for name, (mean, _) in means[granularity].items()},
+                    "standard_error": {name: error for name, (_, error) in means[granularity].items()},
+                    "seeds": [seed[granularity].numbers() for seed in self.seeds],
                 }
-                for level in means
+                for granularity in means
             },
             "cost_s": self.cost_s,
             "relative_cost": self.relative_cost,
@@ -84,9 +86,9 @@ class Detection:
         rows: The results of each of them.
         groups: The trained models.
         models: Where they are kept, as seen from the run folder; None where they are not.
-        self_edges_alone: ROC-AUC and F1 over all edges, at every level, of a graph of self-edges and nothing else.
-        all_into_changed: At every level, what `all_into_changed` says of a graph of self-edges and all edges into what
-            changed.
+        self_edges_alone: ROC-AUC and F1 over all edges, at every granularity, of a graph of self-edges alone.
+        all_into_changed: At every granularity, what `all_into_changed` says of a graph of self-edges and all edges
+            into what changed.
         num_transitions: Number of measured transitions.
         wall_s: Seconds that all of it took.
         origin: Command, versions, device and date.
@@ -97,8 +99,8 @@ class Detection:
     rows: tuple[RowResult, ...]
     groups: Mapping[str, Trained]
     models: str | None
-    self_edges_alone: Mapping[Level, tuple[float, float]]
-    all_into_changed: Mapping[Level, Mapping[str, float]]
+    self_edges_alone: Mapping[GraphGranularity, tuple[float, float]]
+    all_into_changed: Mapping[GraphGranularity, Mapping[str, float]]
     num_transitions: int
     wall_s: float
     origin: Mapping[str, str | int]
@@ -108,11 +110,11 @@ class Detection:
         return {
             "kind": "detection",
             "world": world_card(self.world),
-            "level": self.config.level,
+            "level": self.config.main_granularity,
             "eval_episodes": self.config.eval_episodes,
             "eval_transitions": self.num_transitions,
             "self_edges_alone": {
-                level: {"roc_auc": auc, "f1": f1} for level, (auc, f1) in self.self_edges_alone.items()
+                granularity: {"roc_auc": auc, "f1": f1} for granularity, (auc, f1) in self.self_edges_alone.items()
             },
             "all_into_changed": dict(self.all_into_changed),
             "methods": {result.row.name: result.summary() for result in self.rows},

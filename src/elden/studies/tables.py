@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from elden.graphs.gradient import Gradient
-from elden.studies.config import Level
+from elden.studies.config import GraphGranularity
 from elden.studies.paper import METRICS
 from elden.studies.results import Detection
 from elden.viewing import Cell, Table, format_value
 from elden.viewing.style import ALL_INTO_CHANGED, SELF_EDGES_ALONE
 
-_WORDS: Mapping[Level, str] = {
+_WORDS: Mapping[GraphGranularity, str] = {
     "entity": "between entities",
     "variable": "between variables",
     "variable-from-entity": "from entities to variables",
@@ -27,17 +27,17 @@ _RULES = (SELF_EDGES_ALONE, ALL_INTO_CHANGED)
 _MEASURES: Mapping[str, str] = {"roc_auc": "ROC-AUC", "f1": "best F1", "auto_f1": "automatic F1"}
 
 
-def detection_table(detection: Detection, level: Level | None = None, edges: Edges = "all") -> Table:
+def detection_table(detection: Detection, granularity: GraphGranularity | None = None, edges: Edges = "all") -> Table:
     """One row for each method: mean ± standard error over seeds.
 
     Args:
         detection: The results.
-        level: At which granularity; None takes the first.
+        granularity: At which granularity; None takes the first.
         edges: Which edges count.
     """
-    level = detection.config.level if level is None else level
+    granularity = detection.config.main_granularity if granularity is None else granularity
     suffix = "" if edges == "all" else "_between"
-    numbers = [result.statistics(level) for result in detection.rows]
+    numbers = [result.statistics(granularity) for result in detection.rows]
     costs = any(not isinstance(result.row.detector, Gradient) for result in detection.rows)  # which has the unit
     rows = [
         (
@@ -47,8 +47,8 @@ def detection_table(detection: Detection, level: Level | None = None, edges: Edg
         )
         for result, known in zip(detection.rows, numbers, strict=True)
     ]
-    rules = {SELF_EDGES_ALONE: detection.self_edges_alone[level]} if edges == "all" else {}
-    changed = detection.all_into_changed[level]
+    rules = {SELF_EDGES_ALONE: detection.self_edges_alone[granularity]} if edges == "all" else {}
+    changed = detection.all_into_changed[granularity]
     rules[ALL_INTO_CHANGED] = changed["roc_auc" + suffix], changed["f1" + suffix]
     for rule, values in rules.items():
         auc, f1 = (format_value(value, digits=3) for value in values)
@@ -62,7 +62,7 @@ def detection_table(detection: Detection, level: Level | None = None, edges: Edg
     rate = numbers[0]["positive_rate" + suffix][0]
     counted = "all edges" if edges == "all" else "self-edges left out"
     title = (
-        f"{detection.world.name}, {_WORDS[level]}, {counted} ({rate:.1%} are on);"
+        f"{detection.world.name}, {_WORDS[granularity]}, {counted} ({rate:.1%} are on);"
         f" {detection.config.updates:,} updates, {seeds} seed{'s' if seeds > 1 else ''}, {episodes} episodes"
     )
     columns = ("method", *_MEASURES.values(), *(["cost"] if costs else []))
@@ -70,8 +70,12 @@ def detection_table(detection: Detection, level: Level | None = None, edges: Edg
 
 
 def detection_tables(detection: Detection) -> list[Table]:
-    """The tables of every level, with all edges and with those between different nodes."""
-    return [detection_table(detection, level, edges) for level in detection.config.levels for edges in EDGES]
+    """The tables of every granularity, with all edges and with those between different nodes."""
+    return [
+        detection_table(detection, granularity, edges)
+        for granularity in detection.config.granularities
+        for edges in EDGES
+    ]
 
 
 def skipped_lines(detection: Detection) -> list[str]:
@@ -84,12 +88,12 @@ def skipped_lines(detection: Detection) -> list[str]:
     ]
 
 
-def cells_of(detections: Sequence[Detection], level: Level | None = None) -> list[Cell]:
+def cells_of(detections: Sequence[Detection], granularity: GraphGranularity | None = None) -> list[Cell]:
     """ROC-AUC and F1 of every row of every world; those that are not there are left out."""
     cells = []
     for detection in detections:
-        here = detection.config.level if level is None else level
-        if here not in detection.config.levels:
+        here = detection.config.main_granularity if granularity is None else granularity
+        if here not in detection.config.granularities:
             continue
         for result in detection.rows:
             numbers = result.statistics(here)
@@ -102,13 +106,13 @@ def cells_of(detections: Sequence[Detection], level: Level | None = None) -> lis
     return cells
 
 
-def rule_cells(detections: Sequence[Detection], level: Level) -> list[Cell]:
-    """ROC-AUC and F1 of the rules that need no model, in every world that was measured at this level."""
+def rule_cells(detections: Sequence[Detection], granularity: GraphGranularity) -> list[Cell]:
+    """ROC-AUC and F1 of the rules that need no model, in every world that was measured at this granularity."""
     cells = []
     for detection in detections:
-        if level in detection.self_edges_alone:
-            alone = dict(zip(METRICS, detection.self_edges_alone[level], strict=True))
-            for rule, known in ((SELF_EDGES_ALONE, alone), (ALL_INTO_CHANGED, detection.all_into_changed[level])):
+        if granularity in detection.self_edges_alone:
+            alone = dict(zip(METRICS, detection.self_edges_alone[granularity], strict=True))
+            for rule, known in ((SELF_EDGES_ALONE, alone), (ALL_INTO_CHANGED, detection.all_into_changed[granularity])):
                 cells += [Cell(detection.world.name, rule, metric, known[metric], None) for metric in METRICS]
     return cells
 
@@ -134,9 +138,9 @@ def comparison_table(ours: Sequence[Cell], paper: Sequence[Cell], title: str) ->
     return Table(title, tuple(columns), tuple(map(tuple, rows)), frozenset(bold))
 
 
-def level_words(level: Level) -> str:
-    """A level in words."""
-    return _WORDS[level]
+def granularity_words(granularity: GraphGranularity) -> str:
+    """A granularity in words."""
+    return _WORDS[granularity]
 
 
 def _words(cell: Cell | None) -> str:

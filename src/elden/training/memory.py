@@ -52,8 +52,11 @@ class MemoryNeed:
             return words
         seeds = there * self.seeds // max(1, self.whole)
         words = f"{words}, and {there / _GIB:.3g} GiB are there"
-        if seeds >= self.seeds:  # others use it too, or an iteration needs more than was thought
-            return words
+        if seeds >= self.seeds:
+            return (
+                f"{words}: so other programs use them, or models judge too much at a time; try fewer --seeds, or a"
+                " smaller --bonus.ensemble.chunk"
+            )
         return (
             f"{words}: --seeds {seeds} would fit"
             if seeds

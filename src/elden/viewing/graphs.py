@@ -3,7 +3,7 @@
 Every graph is `[dst, src]`, the action being the last source: a row depends on a column. An edge is predicted where
 its score is at least the threshold; it is then *found* or a *false alarm*, and a true edge that is not predicted is
 *missed*.
-Names are "entity.variable", or just "entity" at entity level; the two sides may be of different granularity.
+Names are "entity.variable", or just "entity" at entity granularity; the two sides may be of different granularity.
 """
 
 import math
