@@ -68,6 +68,13 @@ while True:
     bonus.updates += 1
     bonus.save(sys.argv[1])
 """
+_OBEY_PERMISSIONS = """
+import ctypes, os, sys
+if os.geteuid() == 0:  # root may write everywhere; without this capability (Linux) it obeys permissions
+    PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
+    ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE)
+os.execv(sys.executable, [sys.executable, "-m", "elden", *sys.argv[1:]])
+"""
 _LONGEST_S = 600.0
 
 
@@ -76,7 +83,7 @@ class Args:
     """How much to try."""
 
     only: tuple[str, ...] = ()
-    """Which parts: kills, corruptions, links, disk, lines, environments; none takes all."""
+    """Which parts: kills, corruptions, links, disk, read-only, lines, environments; none takes all."""
     kills: int = 50
     """Processes to kill."""
     corruptions: int = 1000
@@ -119,6 +126,7 @@ def main(args: Args) -> None:
         "corruptions": lambda folder: try_corruptions(table, rng, folder, args.corruptions),
         "links": lambda folder: try_links(table, folder),
         "disk": lambda folder: try_full_disk(table, folder),
+        "read-only": lambda folder: try_read_only(table, folder),
         "lines": lambda folder: try_lines(table, args.seed, args.lines),
         "environments": lambda folder: try_environments(table),
     }
@@ -450,6 +458,31 @@ def try_full_disk(table: Table, folder: Path) -> None:
                 json.loads((folder / "file.json").read_text())["number"],
             )
             table.add("disk full", f"{name} after {syncs} syncs", outcome if set(numbers) <= {1, 2} else "lost")
+
+
+def try_read_only(table: Table, folder: Path) -> None:
+    """Run commands in folders that may not be written to; a line must say so, and nothing in them may change."""
+    make_stored(folder)
+    run = folder / "training"
+    for place in (folder, *folder.rglob("*")):
+        place.chmod(0o555 if place.is_dir() else 0o444)
+    before = _content(folder)
+    new = str(folder / "new")
+    commands: tuple[tuple[str, ...], ...] = (
+        ("resume", str(run), "--steps", "1M"),
+        ("resume", str(run), "--start-over"),
+        ("evaluate", str(run), "--episodes", "2"),
+        (*_TRAIN, new),
+        (*_COLLECT, new),
+        (*_COMPARE, new),
+        ("detect", "thawing", "--preset", "quick", "--out", new),
+    )
+    for words in commands:
+        obeying = [sys.executable, "-c", _OBEY_PERMISSIONS, *words]
+        ended = subprocess.run(obeying, env=_environment(), capture_output=True, text=True, check=False)
+        said = ended.stdout + ended.stderr
+        outcome = "traceback" if "Traceback" in said else "refused" if ended.returncode == 2 else "silent"
+        table.add("read-only", " ".join(words[:2]), outcome if _content(folder) == before else "lost")
 
 
 # Command lines that are made up, and environments that misbehave.
