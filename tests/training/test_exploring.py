@@ -43,7 +43,7 @@ from elden.training.algorithm import Loop, LoopState
 from elden.training.config import LoopConfig, TrainingConfig
 from elden.training.memory import MemoryNeed, memory_need
 from elden.training.presets import training_preset
-from elden.training.run import Call, NotFiniteError, TrainingRun, _init, _program
+from elden.training.run import Call, NotFiniteError, TrainingRun, _init, _Program, _program
 from elden.training.scale import Scale
 from elden.transitions import Steps
 
@@ -576,8 +576,9 @@ BUSY = """
 import hashlib
 from elden.cli import running
 from elden.cli.console import make_console
-running._AGAIN_S = 0.3
-with running.stopping(make_console()):
+from elden.storage.resumable import Deadline
+running._AGAIN_S, running._PATIENCE_S = 0.3, 2.5
+with running.stopping(make_console(), None, lambda: {breakable}, Deadline.after({limit})):
     print("here", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # like a compiled call: Python handles no signal in it
 """
@@ -585,7 +586,11 @@ with running.stopping(make_console()):
 
 def test_a_second_signal_ends_a_compiled_call_at_once() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", BUSY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", BUSY.format(breakable=False, limit=0.0)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     try:
         assert process.stdout is not None
@@ -601,6 +606,64 @@ def test_a_second_signal_ends_a_compiled_call_at_once() -> None:
         process.kill()
     assert process.returncode == 130
     assert [line[:26] for line in said.splitlines()] == ["elden: asked to end; waiti", "elden: asked twice, so it "]
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit", "code", "said"),
+    [(True, None, 130, "takes too long and is broken off"), (False, 0.0, 75, "the time limit is over, and the call")],
+)
+def test_a_call_that_takes_too_long_is_broken_off_where_nothing_else_is_lost(
+    asked: bool, limit: float | None, code: int, said: str
+) -> None:
+    words = [sys.executable, "-c", BUSY.format(breakable=True, limit=limit)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+        if asked:
+            process.terminate()
+        _, printed = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == code
+    assert said in printed.splitlines()[-1]
+
+
+def test_only_a_call_with_a_kept_state_before_it_can_be_broken_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, bool]] = []
+    training = TrainingRun(WORLD, TINY, tmp_path)
+    ready = _Program.ready
+
+    def watched(program: _Program, state: Any, keys: Any) -> Any:
+        compiled, seconds = ready(program, state, keys)
+
+        def call(*arguments: Any) -> Any:
+            seen.append((int(arguments[2]), training.breakable))
+            return compiled(*arguments)
+
+        return call, seconds
+
+    monkeypatch.setattr(_Program, "ready", watched)
+    training.run()
+    assert not training.breakable
+    assert seen[0] == (0, True)
+    assert all(not breakable for _, breakable in seen[1:])  # calls of no length are kept every five minutes
+    assert len(seen) > 1
+
+
+def test_steps_that_take_long_are_kept_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, kept = [0.0], []
+    monkeypatch.setattr("elden.storage.resumable.time.monotonic", lambda: now[0])
+
+    def advance(at: Reached[None]) -> tuple[Reached[None], Callable[[], None]]:
+        now[0] += lengths[at.number]
+        return Reached(at.number + 1, None, at.clock.plus(0.0, lengths[at.number])), lambda: None
+
+    lengths = (20.0, 40.0, 20.0, 45.0, 1.0)
+    Resumable(5, "steps", advance, lambda at: kept.append(at.number)).run(Reached(0, None))
+    assert kept == [2, 4, 5]
 
 
 def test_a_repeated_signal_does_not_break_off_what_keeps_the_state() -> None:

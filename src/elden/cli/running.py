@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from elden.cli.errors import INTERRUPTED, STOPPED, UsageError
-from elden.storage.resumable import OutOfTimeError
+from elden.storage.resumable import Deadline, OutOfTimeError
 
 WRITABLE = "make it writable (chmod -R u+w), or work with a copy of it elsewhere"
 """What helps where a folder cannot be written to, whichever command is at hand."""
@@ -23,6 +23,13 @@ _AGAIN_S = 2.0
 """From when on a further signal is a second request."""
 _WAITS = b"elden: asked to end; waiting for the call that is running, to keep its state (once more ends at once)\n"
 _ENDS = b"elden: asked twice, so it ends at once; the state that was kept last is there\n"
+_PATIENCE_S = 60.0
+"""How long a request, or a time limit, lets a call that nothing waits for go on."""
+_BROKEN = b"elden: the call that is running takes too long and is broken off; the state before it is kept\n"
+_TOO_LONG = (
+    b"elden: the time limit is over, and the call that is running is broken off; the same command continues from the"
+    b" state before it (smaller --envs or --loop.rollout make calls shorter)\n"
+)
 
 
 def refusal(error: OSError) -> UsageError:
@@ -36,19 +43,27 @@ def refusal(error: OSError) -> UsageError:
 
 
 @contextmanager
-def stopping(console: Console, instead: str | None = None) -> Iterator[None]:
+def stopping(
+    console: Console,
+    instead: str | None = None,
+    breakable: Callable[[], bool] = lambda: False,
+    deadline: Deadline = Deadline(),  # noqa: B008 (frozen)
+) -> Iterator[None]:
     """Say what to do when the time limit is over, and end with an exit code of its own.
 
     A request to terminate (SIGTERM) counts as an interruption. The first one lets the state be kept, which waits for
-    the end of a compiled call; a second one, some seconds later, ends the process at once.
+    the end of a compiled call; a second one, some seconds later, ends the process at once. So does a minute of waiting
+    for a call that nothing is lost with but itself, after a request or the deadline.
 
     Args:
         console: Where to say it.
         instead: Another command that continues as well.
+        breakable: Whether such a call is running.
+        deadline: When it should have ended.
     """
     on = "the same command" if instead is None else f"the same command, or `{instead}`,"
     try:
-        with _interrupted_once(), _ending_at_second_signal():
+        with _interrupted_once(), _ending_in_calls(breakable, deadline):
             yield
     except OutOfTimeError as stop:
         console.print(f"{stop}; what was done is kept, and {on} continues from there", markup=False)
@@ -84,8 +99,8 @@ def _interrupted_once() -> Iterator[None]:
 
 
 @contextmanager
-def _ending_at_second_signal() -> Iterator[None]:
-    """End the process at a second signal, also in the middle of a compiled call, in which Python handles none.
+def _ending_in_calls(breakable: Callable[[], bool], deadline: Deadline) -> Iterator[None]:
+    """End the process also in the middle of a compiled call, in which Python handles no signal.
 
     Not on Windows, which cannot wait for a pipe.
     """
@@ -95,7 +110,7 @@ def _ending_at_second_signal() -> Iterator[None]:
     read, write = os.pipe()
     os.set_blocking(write, False)
     before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    threading.Thread(target=_watch_signals, args=(read,), daemon=True).start()
+    threading.Thread(target=_watch, args=(read, breakable, deadline), daemon=True).start()
     try:
         yield
     finally:
@@ -103,13 +118,22 @@ def _ending_at_second_signal() -> Iterator[None]:
         os.close(write)
 
 
-def _watch_signals(read: int) -> None:
+def _watch(read: int, breakable: Callable[[], bool], deadline: Deadline) -> None:
     """Read the numbers of signals as they come, until nobody can write them any more."""
     first, told = None, False
     while True:
-        if not select.select([read], [], [], None if first is None or told else _AGAIN_S)[0]:
-            os.write(2, _WAITS)
-            told = True
+        quiet = first is None and deadline.at_s is None
+        if not select.select([read], [], [], None if quiet else _AGAIN_S)[0]:
+            now = time.monotonic()
+            if first is not None and not told:
+                os.write(2, _WAITS)
+                told = True
+            if first is not None and now - first >= _PATIENCE_S and breakable():
+                os.write(2, _BROKEN)
+                os._exit(INTERRUPTED)
+            if deadline.at_s is not None and now - deadline.at_s >= _PATIENCE_S and breakable():
+                os.write(2, _TOO_LONG)
+                os._exit(STOPPED)
             continue
         numbers = os.read(read, 64)
         if not numbers:

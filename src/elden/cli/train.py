@@ -261,7 +261,8 @@ def train(training: TrainingRun, folder: Path) -> None:
         if there is not None and need.state > there:
             raise UsageError(f"the device has not enough memory: {need.advice(there)}")
         try:
-            with refusals(folder, ""), stopping(console, resume_line(training)), _view(console, training):
+            stops = stopping(console, resume_line(training), lambda: training.breakable, training.deadline)
+            with refusals(folder, ""), stops, _view(console, training):
                 training.run()
         except (NotFiniteError, EnvironmentFailedError) as error:
             console.print(f"stopped: {error}")
@@ -325,7 +326,7 @@ def _forecast(training: TrainingRun) -> str | None:
     )
     if call.each_s < _LONG_S:
         return words
-    return f"{words}. Ctrl-C and --time-limit-s wait for the end of a rollout; a second Ctrl-C does not"
+    return f"{words}. Ctrl-C and --time-limit-s wait a minute for the end of a rollout; a second Ctrl-C does not"
 
 
 def _tell_that_it_takes_long(console: Console, training: TrainingRun, begun: threading.Event) -> None:
@@ -335,7 +336,7 @@ def _tell_that_it_takes_long(console: Console, training: TrainingRun, begun: thr
         compiling = training.call_began is None
         waited = time.monotonic() - (training.call_began or since)
         what = f"{'compiling' if compiling else 'in the first call'} for {waited:,.0f} s"
-        limit = "; the time limit is over, but a call is not broken off" if training.deadline.over else ""
+        limit = "; the time limit is over" if training.deadline.over else ""
         console.print(f"{what}{limit}")
 
 

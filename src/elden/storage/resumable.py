@@ -4,6 +4,7 @@ A state is kept every so many seconds, and at the end, however that comes. A pro
 since the last state, and makes them again.
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from elden.storage.checkpoints import Kept
 
 SAVE_EVERY_S = 300.0
 """Time after which a state is kept even if nothing asks for it."""
+
+LONG_S = 30.0
+"""Steps that take longer than this are kept one by one."""
 
 _State = TypeVar("_State")
 
@@ -111,7 +115,8 @@ class Resumable(Generic[_State]):
                 if at.number < self.total and self.deadline.within(each_s):
                     why = "is over" if self.deadline.over else f"leaves no time for another {each_s:.3g} s"
                     raise OutOfTimeError(f"the time limit {why}, after {at.number} of {self.total} {self.steps}")
-                if time.monotonic() - saved > self.save_every_s:
+                # Before a step that takes long there is nothing to lose but the step itself.
+                if time.monotonic() - saved > min(self.save_every_s, LONG_S if each_s > LONG_S else math.inf):
                     self.save(at)
                     kept, saved = at.number, time.monotonic()
         finally:  # also when it is stopped

@@ -133,6 +133,10 @@ class TrainingRun:
         """When the call that is running began, of `time.monotonic`; None while there is none."""
         self.last_call: Call | None = None
         """The call that has ended last in this sitting."""
+        self._kept = 0
+        """Iterations of the state that was kept last."""
+        self._from = 0
+        """Iterations that were done when the call began that is running."""
 
     @classmethod
     def open(
@@ -212,6 +216,11 @@ class TrainingRun:
         return self.folder.finished
 
     @property
+    def breakable(self) -> bool:
+        """Whether a call is running that could be broken off, with nothing lost but itself."""
+        return self.call_began is not None and self._from == self._kept
+
+    @property
     def begins_episodes_anew(self) -> bool:
         """Whether a state is kept from which the training can continue only with new episodes."""
         return isinstance(self.world, HostWorld) and bool(self.states.numbers)
@@ -259,7 +268,7 @@ class TrainingRun:
         total = self.config.loop.iterations
         program, compile_s = program_of(min(self.iterations_per_call, total)).ready(at.state, self.keys)
         number = self._next(total - at.number)
-        self.call_began = time.monotonic()
+        self._from, self.call_began = at.number, time.monotonic()
         state, metrics = program(at.state, self.keys, jnp.int32(at.number), jnp.int32(number))
         logged = list(_by_iteration(metrics))[:number]
         self.last_call = Call(at.number + number, number, time.monotonic() - self.call_began)
@@ -347,6 +356,7 @@ class TrainingRun:
         kept = self.kept()
         begun = Reached(0, _init(self.loop)(self.keys)) if kept is None else Reached.of(kept)
         self.folder.forget_after(begun.number * self.config.loop.steps_per_iteration)
+        self._kept = begun.number
         return begun
 
     def _check(self, iteration: int, logged: SeedMetrics) -> None:
@@ -369,6 +379,7 @@ class TrainingRun:
     def _save(self, at: "_Reached") -> None:
         # A state is never ahead of its metrics.
         self.states.save(at.number, at.state, {"metrics": self.folder.seal(), "clock": asdict(at.clock)})
+        self._kept = at.number
 
     def _warnings(self, state: LoopState[Any], last: list[dict[str, Any]]) -> list[str]:
         """What is wrong with a training run that has come to its end, in words."""
