@@ -531,7 +531,8 @@ def test_presets_are_those_of_the_paper_and_ours() -> None:
     assert (paper.ppo.learning_rate, paper.ppo.clip, paper.ppo.gae, paper.ppo.minibatch_size) == (1e-4, 0.1, 0.98, 32)
     assert paper.bonus.ensemble.train.learning_rate == 1e-5
     assert (paper.bonus.ensemble.members, paper.bonus.threshold, paper.bonus.gate.kind) == (5, 3e-4, "votes")
-    assert training_preset("paper", "kitchen").bonus.ensemble.train.priority == 0.5
+    priority = {world: training_preset("paper", world).bonus.ensemble.train.priority for world in elden.WORLDS}
+    assert {world for world, level in priority.items() if level > 0} == {"minecraft", "kitchen"}  # as in its text
     ours = training_preset("plus", "carwash")
     assert (ours.bonus_name, ours.bonus.models, ours.bonus.detector) == ("influence-count", True, "intervention")
     plus = training_preset("plus", "carwash", "elden")

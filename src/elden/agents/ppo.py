@@ -41,7 +41,7 @@ class PpoConfig:
     gae: float = 0.95
     """λ of generalised advantage estimation."""
     value_weight: float = 0.5
-    """Weight of the values' error in the loss."""
+    """Weight of half the values' squared error in the loss: 1 is what other programs call 0.5 of the squared error."""
     entropy: float = 0.01
     """Weight of the policy's entropy in the loss."""
     entropy_target: float = 0.0

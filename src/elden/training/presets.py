@@ -79,10 +79,10 @@ def _paper(world: str) -> TrainingConfig:
         separate_values=False,
         horizon_ends=True,
     )
-    ppo = PpoConfig(learning_rate=1e-4, epochs=10, minibatch_size=32, clip=0.1, gae=0.98, value_weight=0.5, entropy=0.0)
-    kitchen = world == "kitchen"
+    ppo = PpoConfig(learning_rate=1e-4, epochs=10, minibatch_size=32, clip=0.1, gae=0.98, value_weight=1.0, entropy=0.0)
+    kitchen, prioritised = world == "kitchen", world in ("minecraft", "kitchen")
     train = TrainConfig(
-        learning_rate=1e-5, mixup=0.0 if kitchen else 0.1, penalty=0.0, priority=0.5 if kitchen else 0.0
+        learning_rate=1e-5, mixup=0.0 if kitchen else 0.1, penalty=0.0, priority=0.5 if prioritised else 0.0
     )
     network = KITCHEN_NETWORK if kitchen else NetworkConfig()
     ensemble = EnsembleConfig(network=network, train=train, capacity=10_000_000, updates=rollout)
