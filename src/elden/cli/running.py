@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from elden.cli.errors import INTERRUPTED, STOPPED, UsageError
-from elden.storage.resumable import Deadline, OutOfTimeError
+from elden.storage.resumable import ASKED_TO_STOP, Deadline, OutOfTimeError
 
 WRITABLE = "make it writable (chmod -R u+w), or work with a copy of it elsewhere"
 """What helps where a folder cannot be written to, whichever command is at hand."""
@@ -79,14 +79,13 @@ def _interrupted_once() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    asked = False
 
     def interrupt(*_: object) -> None:
-        nonlocal asked
-        if not asked:
-            asked = True
+        if not ASKED_TO_STOP.is_set():
+            ASKED_TO_STOP.set()
             raise KeyboardInterrupt
 
+    ASKED_TO_STOP.clear()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number, handler in before.items():
         if number == signal.SIGTERM or handler is not signal.SIG_IGN:  # ignored in the background of a shell script
@@ -96,6 +95,7 @@ def _interrupted_once() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler or signal.SIG_DFL)
+        ASKED_TO_STOP.clear()
 
 
 @contextmanager

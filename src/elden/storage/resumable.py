@@ -5,6 +5,7 @@ since the last state, and makes them again.
 """
 
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,10 @@ from elden.storage.checkpoints import Kept
 
 SAVE_EVERY_S = 300.0
 """Time after which a state is kept even if nothing asks for it."""
+
+ASKED_TO_STOP = threading.Event()
+"""Set while the process has been asked to end. Python raises the interruption wherever the program is, also in places
+that lose it, such as the end of an object; work looks here too, between its steps."""
 
 LONG_S = 30.0
 """Steps that take longer than this are kept one by one."""
@@ -104,6 +109,7 @@ class Resumable(Generic[_State]):
 
         Raises:
             OutOfTimeError: The deadline has passed; the state is kept.
+            KeyboardInterrupt: The process has been asked to end; the state is kept.
         """
         kept, saved = at.number, time.monotonic()
         try:
@@ -112,6 +118,8 @@ class Resumable(Generic[_State]):
                 log()  # if it is broken off, the state before stays: what was logged by then is logged again
                 each_s = (after.clock.train_s - at.clock.train_s) / (after.number - at.number)
                 at = after
+                if ASKED_TO_STOP.is_set():
+                    raise KeyboardInterrupt
                 if at.number < self.total and self.deadline.within(each_s):
                     why = "is over" if self.deadline.over else f"leaves no time for another {each_s:.3g} s"
                     raise OutOfTimeError(f"the time limit {why}, after {at.number} of {self.total} {self.steps}")
