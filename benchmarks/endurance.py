@@ -55,7 +55,7 @@ def look(process: subprocess.Popen[bytes], folder: Path) -> dict[str, float]:
     resident = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))
     found = {"resident_mib": int(resident) / 1024, "files": len(os.listdir(f"/proc/{process.pid}/fd"))}
     file = folder / "metrics.jsonl"
-    lines = file.read_bytes().splitlines() if file.exists() else []
+    lines = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
     step = json.loads(lines[-1])["step"] if lines else 0
     if smi := shutil.which("nvidia-smi"):
         words = [smi, "--query-gpu=memory.used", "--format=csv,noheader,nounits"]

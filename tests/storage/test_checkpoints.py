@@ -179,3 +179,16 @@ def test_trees_as_arrays() -> None:
         from_arrays(arrays, {"a b": tree["a b"]})
     with pytest.raises(ValueError, match="the same name"):
         to_arrays({"a b": 1, "a.b": 2})
+
+
+def test_files_that_no_card_vouches_for_stay(tmp_path: Path) -> None:
+    states = Checkpoints(tmp_path, "agents", {})
+    stranger = tmp_path / "000000001" / "a.12345678.npy"
+    stranger.parent.mkdir()
+    stranger.write_text("mine")
+    for number in (2, 3, 4, 5):
+        states.save(number, {"a": jnp.zeros(2)})
+    assert states.numbers == [1, 4, 5]
+    states.clear()
+    assert stranger.read_text() == "mine"
+    assert states.numbers == [1]

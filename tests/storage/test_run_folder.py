@@ -242,3 +242,10 @@ def test_changed_settings_and_results_are_noticed(tmp_path: Path, caplog: pytest
     file.write_text(file.read_text().replace("thawing", "carwash"))
     assert read_config(run.path) if name == "config.json" else run.read_summary()
     assert f"{name} has been changed since it was written" in caplog.text
+
+
+def test_a_number_that_no_float_holds_is_damage(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run", {"a": 1})
+    (folder.path / "metrics.jsonl").write_text('{"step": 1, "x": [' + "9" * 401 + "]}\n")
+    with pytest.raises(RunFolderError, match="line 1 does not have 1 numbers of 'x'"):
+        folder.metrics(1)

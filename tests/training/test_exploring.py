@@ -584,7 +584,9 @@ from elden.cli import running
 from elden.cli.console import make_console
 from elden.storage.resumable import Deadline
 running._AGAIN_S, running._PATIENCE_S = 0.3, 2.5
-with running.stopping(make_console(), None, lambda: {breakable}, Deadline.after({limit})):
+import time
+began = time.monotonic() if {breakable} else None
+with running.stopping(make_console(), None, lambda: began, Deadline.after({limit})):
     print("here", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # like a compiled call: Python handles no signal in it
 """
@@ -635,9 +637,7 @@ def test_a_call_that_takes_too_long_is_broken_off_where_nothing_else_is_lost(
     assert said in printed.splitlines()[-1]
 
 
-def test_only_a_call_with_a_kept_state_before_it_can_be_broken_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_can_be_broken_off_where_little_else_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, bool]] = []
     training = TrainingRun(WORLD, TINY, tmp_path)
     ready = _Program.ready
@@ -646,17 +646,73 @@ def test_only_a_call_with_a_kept_state_before_it_can_be_broken_off(
         compiled, seconds = ready(program, state, keys)
 
         def call(*arguments: Any) -> Any:
-            seen.append((int(arguments[2]), training.breakable))
+            seen.append((int(arguments[2]), training.breakable_since is not None))
             return compiled(*arguments)
 
         return call, seconds
 
     monkeypatch.setattr(_Program, "ready", watched)
     training.run()
-    assert not training.breakable
-    assert seen[0] == (0, True)
-    assert all(not breakable for _, breakable in seen[1:])  # calls of no length are kept every five minutes
-    assert len(seen) > 1
+    assert training.breakable_since is None
+    warmup = TINY.loop.warmup_iterations
+    assert [first for first, _ in seen][: warmup + 2] == list(range(warmup + 2))
+    assert all(breakable for _, breakable in seen)  # half a minute of training may be lost
+    training._unkept_s, training.call_began = 31.0, 1.0
+    assert training.breakable_since is None
+
+
+def test_calls_begin_with_one_iteration_again_when_agents_begin_to_learn(tmp_path: Path) -> None:
+    loop = replace(TINY.loop, steps=TINY.loop.steps_per_iteration * 40, warmup_steps=TINY.loop.steps_per_iteration * 7)
+    training = TrainingRun(WORLD, replace(TINY, loop=loop), tmp_path, iterations_per_call=5)
+    lengths, done = [], 0
+    while done < 20:
+        lengths.append(training._next(done))
+        done += lengths[-1]
+        training.last_call = Call(done, lengths[-1], 1e-3)
+        assert (_forecast(training) is None) == (done <= 7)
+    assert lengths[:5] == [1, 5, 1, 1, 5]
+
+
+def test_metrics_without_a_state_are_not_dropped_without_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    training = TrainingRun(WORLD, TINY, tmp_path)
+    training.folder.log(TINY.loop.steps_per_iteration, {"bonus/mean": [0.0] * TINY.seeds})
+    training._begin()
+    assert "holds no state, so training begins at step 0; its 1 lines of metrics are dropped" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"warnings": 5},
+        {"warnings": [5]},
+        {"seeds": [{"success_rate": "x"}]},
+        {"seeds": [{"first_success_step": "x"}]},
+        {"seeds": [{"success_rate": True}]},
+    ],
+)
+def test_results_of_other_types_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    training = TrainingRun(WORLD, replace(TINY, seeds=1), tmp_path)
+    names = ("success_rate", "success_rate_solvable", "normalized_stage", "first_success_step")
+    seed: dict[str, object] = {"seed": 0, **dict.fromkeys(names)}
+    training.folder.write_summary({"seeds": [seed], "warnings": []})
+    assert training.summary()["warnings"] == []
+    seeds = [{**seed, **each} for each in change.get("seeds", [{}])]
+    training.folder.write_summary({"warnings": [], **change, "seeds": seeds})
+    with pytest.raises(RunFolderError, match="holds no results of a training run"):
+        training.summary()
+
+
+def test_a_refused_start_over_removes_nothing(tmp_path: Path) -> None:
+    training = TrainingRun(WORLD, TINY, tmp_path)
+    for number in (1, 2):
+        training.states.save(number, {"a": jnp.zeros(2)})
+    (training.states.folder / "000000001" / "notes.txt").write_text("mine")
+    before = sorted(training.states.folder.rglob("*"))
+    with pytest.raises(RunFolderError, match=r"notes\.txt was not written by elden"):
+        training.start_over()
+    assert sorted(training.states.folder.rglob("*")) == before
 
 
 def test_an_interruption_that_is_lost_on_the_way_stops_after_the_step() -> None:
@@ -706,9 +762,13 @@ def test_a_repeated_signal_does_not_break_off_what_keeps_the_state() -> None:
 def test_the_first_call_forecasts_the_rest(tmp_path: Path) -> None:
     training = TrainingRun(WORLD, TINY, tmp_path)
     assert _forecast(training) is None
-    training.last_call = Call(1, 1, 0.5)
-    words = _forecast(training)
-    assert words == "a rollout of all seeds, with what is learnt from it, took 0.5 s; about 20 s are left"
+    warmup = TINY.loop.warmup_iterations
+    training.last_call = Call(warmup, 1, 1e-3)
+    assert _forecast(training) is None  # it says nothing of what follows
+    training.last_call = Call(warmup + 1, 1, 0.5)
+    left = 0.5 * (39 - warmup)
+    words = f"a rollout of all seeds, with what is learnt from it, took 0.5 s; about {left:,.0f} s are left"
+    assert _forecast(training) == words
     training.last_call = Call(38, 2, 180.0)
     assert "about 180 s are left. Ctrl-C and --time-limit-s wait" in str(_forecast(training))
     training.last_call = Call(40, 10, 90.0)
@@ -717,15 +777,15 @@ def test_the_first_call_forecasts_the_rest(tmp_path: Path) -> None:
 
 def test_calls_are_bounded_in_time(tmp_path: Path) -> None:
     training = TrainingRun(WORLD, TINY, tmp_path, iterations_per_call=20)
-    assert training._next(40) == 1
+    assert training._next(5) == 1
     for each_s, number in ((0.5, 20), (12.0, 5), (70.0, 1), (0.0, 20)):
         training.last_call = Call(5, 2, 2 * each_s)
-        assert training._next(35) == number
-    assert training._next(3) == 3
+        assert training._next(5) == number
+    assert training._next(37) == 3
     training.deadline, training.last_call = Deadline.after(9.5), Call(5, 1, 2.0)
-    assert training._next(35) == 4
+    assert training._next(5) == 4
     training.deadline = Deadline.after(0)
-    assert training._next(35) == 1
+    assert training._next(5) == 1
 
 
 def test_what_was_logged_in_part_is_made_again() -> None:
@@ -787,8 +847,8 @@ def test_what_takes_long_is_said(
     begun.set()
     watch.join()
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("compiling for 0 s; the time limit is over, but")
-    assert lines[-1].startswith("in the first call for 0 s; the time limit is over, but")
+    assert lines[0] == "compiling for 0 s; the time limit is over"
+    assert lines[-1] == "in the first call for 0 s; the time limit is over"
 
 
 # Memory.
@@ -813,7 +873,8 @@ def test_what_would_fit_is_said() -> None:
     assert need.advice(11 * gib).endswith("and 11 GiB are there: --seeds 5 would fit")
     assert need.advice(gib).endswith("not even one seed would fit, so make that smaller")
     assert "40 GiB are there: so other programs use them, or" in need.advice(40 * gib)
-    assert "4 GiB for rollouts" in replace(need, replay=0).advice(None)
+    assert "4 GiB for rollouts" in replace(need, replay=0, state=gib).advice(None)
+    assert "16 GiB for networks and environments (--ppo.hidden" in replace(need, replay=0).advice(None)
 
 
 def test_too_little_memory_is_answered_with_a_line(

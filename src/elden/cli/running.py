@@ -25,10 +25,10 @@ _WAITS = b"elden: asked to end; waiting for the call that is running, to keep it
 _ENDS = b"elden: asked twice, so it ends at once; the state that was kept last is there\n"
 _PATIENCE_S = 60.0
 """How long a request, or a time limit, lets a call that nothing waits for go on."""
-_BROKEN = b"elden: the call that is running takes too long and is broken off; the state before it is kept\n"
+_BROKEN = b"elden: the call that is running takes too long and is broken off; what was kept before it is there\n"
 _TOO_LONG = (
-    b"elden: the time limit is over, and the call that is running is broken off; the same command continues from the"
-    b" state before it (smaller --envs or --loop.rollout make calls shorter)\n"
+    b"elden: the time limit is over, and the call that is running is broken off; the same command continues from what"
+    b" was kept before it (smaller --envs or --loop.rollout make calls shorter)\n"
 )
 
 
@@ -46,24 +46,24 @@ def refusal(error: OSError) -> UsageError:
 def stopping(
     console: Console,
     instead: str | None = None,
-    breakable: Callable[[], bool] = lambda: False,
+    breakable_since: Callable[[], float | None] = lambda: None,
     deadline: Deadline = Deadline(),  # noqa: B008 (frozen)
 ) -> Iterator[None]:
     """Say what to do when the time limit is over, and end with an exit code of its own.
 
     A request to terminate (SIGTERM) counts as an interruption. The first one lets the state be kept, which waits for
     the end of a compiled call; a second one, some seconds later, ends the process at once. So does a minute of waiting
-    for a call that nothing is lost with but itself, after a request or the deadline.
+    for a call with which hardly more than itself is lost, after a request or the deadline.
 
     Args:
         console: Where to say it.
         instead: Another command that continues as well.
-        breakable: Whether such a call is running.
+        breakable_since: When such a call began that is running, of `time.monotonic`; None while there is none.
         deadline: When it should have ended.
     """
     on = "the same command" if instead is None else f"the same command, or `{instead}`,"
     try:
-        with _interrupted_once(), _ending_in_calls(breakable, deadline):
+        with _interrupted_once(), _ending_in_calls(breakable_since, deadline):
             yield
     except OutOfTimeError as stop:
         console.print(f"{stop}; what was done is kept, and {on} continues from there", markup=False)
@@ -99,7 +99,7 @@ def _interrupted_once() -> Iterator[None]:
 
 
 @contextmanager
-def _ending_in_calls(breakable: Callable[[], bool], deadline: Deadline) -> Iterator[None]:
+def _ending_in_calls(breakable_since: Callable[[], float | None], deadline: Deadline) -> Iterator[None]:
     """End the process also in the middle of a compiled call, in which Python handles no signal.
 
     Not on Windows, which cannot wait for a pipe.
@@ -110,7 +110,7 @@ def _ending_in_calls(breakable: Callable[[], bool], deadline: Deadline) -> Itera
     read, write = os.pipe()
     os.set_blocking(write, False)
     before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    threading.Thread(target=_watch, args=(read, breakable, deadline), daemon=True).start()
+    threading.Thread(target=_watch, args=(read, breakable_since, deadline), daemon=True).start()
     try:
         yield
     finally:
@@ -118,22 +118,21 @@ def _ending_in_calls(breakable: Callable[[], bool], deadline: Deadline) -> Itera
         os.close(write)
 
 
-def _watch(read: int, breakable: Callable[[], bool], deadline: Deadline) -> None:
+def _watch(read: int, breakable_since: Callable[[], float | None], deadline: Deadline) -> None:
     """Read the numbers of signals as they come, until nobody can write them any more."""
     first, told = None, False
     while True:
         quiet = first is None and deadline.at_s is None
         if not select.select([read], [], [], None if quiet else _AGAIN_S)[0]:
-            now = time.monotonic()
             if first is not None and not told:
                 os.write(2, _WAITS)
                 told = True
-            if first is not None and now - first >= _PATIENCE_S and breakable():
-                os.write(2, _BROKEN)
-                os._exit(INTERRUPTED)
-            if deadline.at_s is not None and now - deadline.at_s >= _PATIENCE_S and breakable():
-                os.write(2, _TOO_LONG)
-                os._exit(STOPPED)
+            began = breakable_since()
+            for since, words, code in ((first, _BROKEN, INTERRUPTED), (deadline.at_s, _TOO_LONG, STOPPED)):
+                # Compiling may have taken longer than there was time; a call has a minute all the same.
+                if began is not None and since is not None and time.monotonic() - max(since, began) >= _PATIENCE_S:
+                    os.write(2, words)
+                    os._exit(code)
             continue
         numbers = os.read(read, 64)
         if not numbers:

@@ -30,7 +30,7 @@ from elden.graphs.base import Scheduled
 from elden.graphs.registry import detector_named
 from elden.hosts.worker import EnvironmentFailedError
 from elden.hosts.world import HostConfig, HostWorld
-from elden.names import HOST
+from elden.names import HOST, printable
 from elden.storage.folder import RunFolderError
 from elden.storage.resumable import Deadline
 from elden.storage.wandb_run import WandbRun, kept_project, require_wandb
@@ -225,9 +225,9 @@ class Resume(TrainOptions, OpeningOptions):
         if self.folder == Path():
             raise UsageError("elden resume needs the folder of a run, such as runs/train/carwash-influence-count-plus")
         with refusals(self.folder, ""), self.allowing(command_line):
+            self.check_wandb(self.folder)
             if self.steps is not None:
                 TrainingRun.extend(self.folder, self.steps, self.trust, self.step_limit_s)
-            self.check_wandb(self.folder)
             training = TrainingRun.open(
                 self.folder, trust=self.trust, step_limit_s=self.step_limit_s, **self.options(command_line)
             )
@@ -261,7 +261,7 @@ def train(training: TrainingRun, folder: Path) -> None:
         if there is not None and need.state > there:
             raise UsageError(f"the device has not enough memory: {need.advice(there)}")
         try:
-            stops = stopping(console, resume_line(training), lambda: training.breakable, training.deadline)
+            stops = stopping(console, resume_line(training), lambda: training.breakable_since, training.deadline)
             with refusals(folder, ""), stops, _view(console, training):
                 training.run()
         except (NotFiniteError, EnvironmentFailedError) as error:
@@ -276,7 +276,7 @@ def train(training: TrainingRun, folder: Path) -> None:
         summary = training.summary()
     console.print(_results(summary))
     for warning in summary.get("warnings", ()):
-        console.print(f"warning: {warning}", markup=False)
+        console.print(f"warning: {printable(warning)}", markup=False)
     console.print(f"\n{folder}")
 
 
@@ -297,13 +297,13 @@ def _results(summary: Mapping[str, Any]) -> Table:
 def _view(console: Console, training: TrainingRun) -> Iterator[None]:
     """A live view on a terminal; elsewhere a line every now and then."""
     view = _Live(console, training) if console.is_terminal else _Lines(console, training)
-    begun = threading.Event()
+    begun, told = threading.Event(), threading.Event()
 
     def show(done: int, total: int, metrics: SeedMetrics) -> None:
-        if not begun.is_set():
-            begun.set()
-            if (words := _forecast(training)) is not None:
-                console.print(words)
+        begun.set()
+        if not told.is_set() and (words := _forecast(training)) is not None:
+            told.set()
+            console.print(words)
         view.show(done, total, metrics)
 
     training.progress = show
@@ -316,9 +316,9 @@ def _view(console: Console, training: TrainingRun) -> Iterator[None]:
 
 
 def _forecast(training: TrainingRun) -> str | None:
-    """What the first call of a sitting says of those that follow; None where it was the last one."""
+    """What the first call of a sitting in which agents learn says of those that follow; None where it was the last."""
     call, total = training.last_call, training.config.loop.iterations
-    if call is None or call.reached == total:
+    if call is None or call.reached == total or call.reached <= training.config.loop.warmup_iterations:
         return None
     words = (
         f"a rollout of all seeds, with what is learnt from it, took {call.each_s:.3g} s;"
@@ -341,7 +341,7 @@ def _tell_that_it_takes_long(console: Console, training: TrainingRun, begun: thr
 
 
 class _Pace:
-    """How fast a training run goes, since the end of its first call in this sitting."""
+    """How fast a training run goes, since the end of its first call in this sitting in which agents learn."""
 
     def __init__(self, training: TrainingRun) -> None:
         self.training, self.loop, self.seeds = training, training.config.loop, training.config.seeds
@@ -352,7 +352,7 @@ class _Pace:
         now, call = time.monotonic(), self.training.last_call
         if call is None:
             return None
-        if self.began is None:
+        if self.began is None or self.began[1] < self.loop.warmup_iterations:
             self.began = now, call.reached
         taken = (call.reached - self.began[1]) * self.loop.steps_per_iteration * self.seeds
         return taken / (now - self.began[0]) if taken else None

@@ -85,7 +85,7 @@ def read_arrays(folder: Path, kind: Kind) -> tuple[dict[str, Shaped[np.ndarray, 
             kind or version are others.
     """
     content = _read_content(folder, kind)
-    if extra := _other_files(folder):
+    if extra := other_files(folder):
         raise DamagedDataError(f"{folder} holds files that its {CARD} does not know: {', '.join(extra)}")
     entries = content["arrays"]
     return {name: _read_array(_file(folder, name, entry), entry) for name, entry in entries.items()}, content["card"]
@@ -101,13 +101,25 @@ def read_card(folder: Path, kind: Kind) -> dict[str, object]:
     return card
 
 
-def remove_arrays(folder: Path) -> None:
-    """Remove what `write_arrays` has written, and the folder if nothing else is in it."""
-    if folder.is_dir() and not folder.is_symlink():
-        (folder / CARD).unlink(missing_ok=True)
-        _tidy(folder)
-        if not any(folder.iterdir()):
-            folder.rmdir()
+def remove_arrays(folder: Path, unfinished: bool = False) -> None:
+    """Remove what `write_arrays` has written, and the folder if nothing else is in it.
+
+    The card goes last: a folder without one is left as it is, since nothing says that its files are ours.
+
+    Args:
+        folder: The folder; links and folders that do not exist are left as they are.
+        unfinished: Whether a writing may have been broken off before it had a card.
+    """
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    if not unfinished and not (folder / CARD).is_file() and any(folder.iterdir()):
+        return
+    for file in list(folder.iterdir()):
+        if file.name != CARD and _OURS.fullmatch(file.name) and (file.is_symlink() or not file.is_dir()):
+            file.unlink(missing_ok=True)
+    (folder / CARD).unlink(missing_ok=True)
+    if not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def remove_damaged(folder: Path, kind: Kind) -> None:
@@ -115,7 +127,7 @@ def remove_damaged(folder: Path, kind: Kind) -> None:
     try:
         read_card(folder, kind)
     except DamagedDataError:
-        remove_arrays(folder)
+        remove_arrays(folder, unfinished=True)
 
 
 def check_free(folder: Path, kind: Kind) -> None:
@@ -126,7 +138,7 @@ def check_free(folder: Path, kind: Kind) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise StorageError(f"{folder} is not a folder")
-    if folder.is_dir() and (extra := _other_files(folder)):
+    if folder.is_dir() and (extra := other_files(folder)):
         raise StorageError(f"{folder} holds other files ({', '.join(extra[:3])}); choose a new or an empty folder")
     if (folder / CARD).exists():
         try:
@@ -157,7 +169,7 @@ def _file(folder: Path, name: str, entry: Mapping[str, object]) -> Path:
     return folder / f"{name}.{str(entry.get('sha256'))[:8]}.npy"
 
 
-def _other_files(folder: Path) -> list[str]:
+def other_files(folder: Path) -> list[str]:
     """Files whose names are not of the kind that is written here."""
     with os.scandir(folder) as entries:
         files = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]

@@ -19,7 +19,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Shaped
 
-from elden.storage.arrays import DamagedDataError, Kind, read_arrays, read_card, remove_arrays, write_arrays
+from elden.storage.arrays import (
+    CARD,
+    DamagedDataError,
+    Kind,
+    other_files,
+    read_arrays,
+    read_card,
+    remove_arrays,
+    write_arrays,
+)
 from elden.storage.files import PART, StorageError, sync_folder
 from elden.storage.plain import differences, plain
 
@@ -71,14 +80,14 @@ class Checkpoints:
         """
         current = self._place(number)
         part = current.with_name(current.name + PART)
-        remove_arrays(part)
+        remove_arrays(part, unfinished=True)
         card: Any = plain({**self.identity, **(more or {}), "number": number})
         try:
             write_arrays(part, self.kind, to_arrays(tree), card)
         except OSError:
-            remove_arrays(part)
+            remove_arrays(part, unfinished=True)
             raise
-        remove_arrays(current)  # a damaged one
+        remove_arrays(current, unfinished=True)  # a damaged one
         os.replace(part, current)
         sync_folder(self.folder)
         self.damaged.discard(number)
@@ -113,6 +122,16 @@ class Checkpoints:
             if self._whole(number):
                 return read_card(self._place(number), self.kind)
         return {}
+
+    def foreign(self) -> Path | None:
+        """Something among the states that `clear` would leave, so that there would still be states; None if nothing."""
+        for number in self.numbers:
+            place = self._place(number)
+            if others := other_files(place):
+                return place / others[0]
+            if not (place / CARD).is_file() and any(place.iterdir()):
+                return place
+        return None
 
     def clear(self) -> None:
         """Remove all states."""
@@ -152,7 +171,7 @@ class Checkpoints:
                 remove_arrays(self._place(number))
         for part in self.folder.glob(f"*{PART}") if self.folder.is_dir() else ():
             if _NUMBER.fullmatch(part.name.removesuffix(PART)):
-                remove_arrays(part)
+                remove_arrays(part, unfinished=True)
 
 
 def to_arrays(tree: object) -> dict[str, Shaped[np.ndarray, "..."]]:

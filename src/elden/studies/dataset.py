@@ -302,7 +302,7 @@ def _chunk(world: World, config: CollectConfig, folder: Path | None, plan: Mappi
             return _read_chunk(folder, index)
         except DamagedDataError as error:
             _log.warning("a damaged chunk is collected again: %s", error)
-    remove_arrays(folder)
+    remove_arrays(folder, unfinished=True)
     chunk = _play_chunk(world, config, index)
     write_arrays(folder, "transitions", chunk, {**plan, "chunk": index})
     return chunk

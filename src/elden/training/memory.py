@@ -43,10 +43,13 @@ class MemoryNeed:
         Args:
             there: The memory of the device; None where nobody knows.
         """
-        rollouts = _ROLLOUTS * self.rollout
-        most = f"{_STATES * self.replay / _GIB:.3g} GiB for replay (--bonus.ensemble.capacity)"
-        if rollouts > _STATES * self.replay:
-            most = f"{rollouts / _GIB:.3g} GiB for rollouts (--envs, --loop.rollout)"
+        parts = {
+            "replay (--bonus.ensemble.capacity)": _STATES * self.replay,
+            "rollouts (--envs, --loop.rollout)": _ROLLOUTS * self.rollout,
+            "networks and environments (--ppo.hidden, --envs)": _STATES * (self.state - self.replay),
+        }
+        what = max(parts, key=lambda name: parts[name])
+        most = f"{parts[what] / _GIB:.3g} GiB for {what}"
         words = f"about {self.whole / _GIB:.3g} GiB are needed for {self.seeds} seeds, {most}"
         if there is None:
             return words

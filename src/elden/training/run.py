@@ -5,6 +5,7 @@ stopped or killed, and then continues from the last state that was kept, makes t
 interrupted. Environments of others are the exception: where they are cannot be kept, so new episodes begin.
 """
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -28,13 +29,15 @@ from elden.storage.checkpoints import Checkpoints, Kept
 from elden.storage.files import StorageError
 from elden.storage.folder import SUMMARY, RunFolder, RunFolderError, read_config
 from elden.storage.plain import from_plain, plain
-from elden.storage.resumable import SAVE_EVERY_S, Deadline, Reached, Resumable
+from elden.storage.resumable import LONG_S, SAVE_EVERY_S, Deadline, Reached, Resumable
 from elden.training.algorithm import Loop, LoopState
 from elden.training.config import TrainingConfig
 from elden.training.host import HostProgram
 from elden.training.rollout import Metrics
 from elden.worlds.base import World
 from elden.worlds.registry import make, world_card
+
+_log = logging.getLogger(__name__)
 
 SeedMetrics: TypeAlias = dict[str, list[float]]
 """Metrics of one iteration, a number for each seed."""
@@ -133,10 +136,10 @@ class TrainingRun:
         """When the call that is running began, of `time.monotonic`; None while there is none."""
         self.last_call: Call | None = None
         """The call that has ended last in this sitting."""
-        self._kept = 0
-        """Iterations of the state that was kept last."""
-        self._from = 0
-        """Iterations that were done when the call began that is running."""
+        self._kept_s = 0.0
+        """Seconds of training behind the state that was kept last."""
+        self._unkept_s = 0.0
+        """Seconds of training that no state holds, when the call began that is running."""
 
     @classmethod
     def open(
@@ -216,9 +219,12 @@ class TrainingRun:
         return self.folder.finished
 
     @property
-    def breakable(self) -> bool:
-        """Whether a call is running that could be broken off, with nothing lost but itself."""
-        return self.call_began is not None and self._from == self._kept
+    def breakable_since(self) -> float | None:
+        """When the call began that is running, of `time.monotonic`, if hardly more than itself would be lost with it.
+
+        None where no call is running, or states behind which more than half a minute of training is are not kept.
+        """
+        return self.call_began if self._unkept_s <= LONG_S else None
 
     @property
     def begins_episodes_anew(self) -> bool:
@@ -267,8 +273,8 @@ class TrainingRun:
         """
         total = self.config.loop.iterations
         program, compile_s = program_of(min(self.iterations_per_call, total)).ready(at.state, self.keys)
-        number = self._next(total - at.number)
-        self._from, self.call_began = at.number, time.monotonic()
+        number = self._next(at.number)
+        self._unkept_s, self.call_began = at.clock.train_s - self._kept_s, time.monotonic()
         state, metrics = program(at.state, self.keys, jnp.int32(at.number), jnp.int32(number))
         logged = list(_by_iteration(metrics))[:number]
         self.last_call = Call(at.number + number, number, time.monotonic() - self.call_began)
@@ -283,14 +289,19 @@ class TrainingRun:
 
         return Reached(at.number + number, state, clock), log
 
-    def _next(self, left: int) -> int:
+    def _next(self, done: int) -> int:
         """How many iterations the next call has: one at first, then as many as take a minute, or until the deadline.
 
+        What the warm-up takes says nothing of iterations in which agents learn, so these begin with one again.
+
         Args:
-            left: How many there are to be done.
+            done: How many there are behind it.
         """
-        if self.last_call is None:
+        warmup, left = self.config.loop.warmup_iterations, self.config.loop.iterations - done
+        if self.last_call is None or done == warmup:
             return 1
+        if done < warmup:
+            left = warmup - done
         seconds = _CALL_S if self.deadline.at_s is None else min(_CALL_S, self.deadline.at_s - time.monotonic())
         fit = int(seconds / max(self.last_call.each_s, 1e-6))
         return max(1, min(self.iterations_per_call, left, fit))
@@ -333,7 +344,8 @@ class TrainingRun:
         """
         summary = self.folder.read_summary()
         seeds = summary.get("seeds")
-        if not isinstance(seeds, list) or not all(isinstance(seed, dict) and set(seed) >= _RESULTS for seed in seeds):
+        warnings = summary.get("warnings", [])
+        if not (isinstance(seeds, list) and all(map(_is_result, seeds)) and _is_list_of(str, warnings)):
             file = self.folder.path / SUMMARY
             raise RunFolderError(f"{file} holds no results of a training run; remove it, and resume writes it again")
         return summary
@@ -345,18 +357,23 @@ class TrainingRun:
             RunFolderError: Another process is training in the folder, or files of others are among the states.
         """
         with self.folder.locked():
+            if foreign := self.states.foreign():
+                raise RunFolderError(f"{foreign} was not written by elden; remove it, or move it away")
             self.states.clear()
-            if self.states.numbers:
-                raise RunFolderError(f"{self.states.folder} holds files that elden did not write; remove them")
             self.folder.begin_again()
 
     def _begin(self) -> "_Reached":
         """The last state that was kept, or the first one of all."""
-        self.metrics()
-        kept = self.kept()
+        lines, kept = self.metrics(), self.kept()
+        if lines and kept is None:
+            _log.warning(
+                "%s holds no state, so training begins at step 0; its %d lines of metrics are dropped",
+                self.states.folder,
+                len(lines),
+            )
         begun = Reached(0, _init(self.loop)(self.keys)) if kept is None else Reached.of(kept)
         self.folder.forget_after(begun.number * self.config.loop.steps_per_iteration)
-        self._kept = begun.number
+        self._kept_s = begun.clock.train_s
         return begun
 
     def _check(self, iteration: int, logged: SeedMetrics) -> None:
@@ -379,7 +396,7 @@ class TrainingRun:
     def _save(self, at: "_Reached") -> None:
         # A state is never ahead of its metrics.
         self.states.save(at.number, at.state, {"metrics": self.folder.seal(), "clock": asdict(at.clock)})
-        self._kept = at.number
+        self._kept_s = at.clock.train_s
 
     def _warnings(self, state: LoopState[Any], last: list[dict[str, Any]]) -> list[str]:
         """What is wrong with a training run that has come to its end, in words."""
@@ -413,6 +430,20 @@ class TrainingRun:
 
 _RESULTS = {"seed", "success_rate", "success_rate_solvable", "normalized_stage", "first_success_step"}
 """What the summary says of each seed."""
+
+
+def _is_result(seed: object) -> bool:
+    """Whether this is what a summary says of a seed: numbers, or nothing where there is none."""
+    return (
+        isinstance(seed, dict)
+        and set(seed) >= _RESULTS
+        and all(type(seed[name]) in (int, float, type(None)) for name in _RESULTS)
+    )
+
+
+def _is_list_of(kind: type, values: object) -> bool:
+    return isinstance(values, list) and all(isinstance(value, kind) for value in values)
+
 
 _NO_ENTROPY, _LARGE = 1e-3, 100.0
 """A policy that takes always the same action has hardly any entropy; parameters as large as these have run away."""
