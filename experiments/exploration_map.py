@@ -1,7 +1,7 @@
 """The map of who solves what: bonuses in worlds made for and against them, all with the same agent.
 
-Columns are worlds, rows are bonuses; ten agents in each cell, with seeds that nothing was chosen by. Every cell is an
-`elden train` in a folder of its own, so that the same command continues where one was stopped, also on another machine
+Columns are worlds, rows are bonuses; ten agents in each cell, with seeds that nothing was chosen by. Every cell is a
+training run in a folder of its own, so that the same command continues where one was stopped, also on another machine
 with a copy of the folder. Rows that read dynamics models need a GPU; the others take minutes a cell on two CPU cores.
 
     python experiments/exploration_map.py --out runs/map --jobs 10                       # all of it, on a GPU

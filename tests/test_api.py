@@ -8,10 +8,12 @@ from typing import Any, NoReturn
 import pytest
 
 import elden
+from elden.storage.files import write_json
 from elden.storage.folder import RunFolderError
 from elden.studies import detection
 from elden.training.run import TrainingRun
 from elden.worlds.base import World
+from elden.worlds.thawing import Thawing
 
 
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,6 +51,9 @@ def test_a_comparison_refuses_cells_of_another_one(tmp_path: Path) -> None:
     TrainingRun(world, config, tmp_path / "short-none")
     with pytest.raises(RunFolderError, match="seeds"):
         elden.compare({"short": world}, ["none"], tmp_path, seeds=4)
+    write_json(tmp_path / "short-none" / "summary.json", {"seeds": []})  # finished or not
+    with pytest.raises(RunFolderError, match="seeds"):
+        elden.compare({"short": world}, ["none"], tmp_path, seeds=4)
     with pytest.raises(ValueError, match="two cells have the folder 'a-b-none'"):
         elden.compare({"a b": world, "a-b": world}, ["none"], tmp_path)
 
@@ -65,3 +70,19 @@ def test_detection_in_a_continuous_world_mixes_nothing(monkeypatch: pytest.Monke
         with pytest.raises(StopIteration):
             elden.detect(elden.make("chain", continuous=continuous))
     assert [config.train.mixup for config in configs] == [1.0, 0.0]
+
+
+def test_comparisons_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    class Mine(Thawing):
+        pass
+
+    for worlds, bonuses, at_once, words in (
+        ([], ["none"], 1, "each needs one at least"),
+        (["thawing"], [], 1, "each needs one at least"),
+        (["thawing"], ["none"], 0, "each needs one at least"),
+        (["thawing --max-steps 5"], ["none"], 1, "a world with options has a title"),
+        ({"mine": Mine()}, ["none"], 1, "'mine' is a world of your own"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            elden.compare(worlds, bonuses, tmp_path, at_once=at_once)
+    assert not list(tmp_path.iterdir())

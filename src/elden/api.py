@@ -180,6 +180,11 @@ def compare(
         ValueError: A name or a number is not allowed, or a folder holds another training run.
         RuntimeError: A training run failed; its log is in the folder.
     """
+    if not worlds or not bonuses or at_once < 1:
+        raise ValueError(f"worlds={worlds!r}, bonuses={bonuses!r}, at_once={at_once} given; each needs one at least")
+    for name in () if isinstance(worlds, Mapping) else worlds:
+        if " " in name:
+            raise ValueError(f"{name!r} given; a world with options has a title: {{'title': elden.make(NAME, ...)}}")
     columns = worlds if isinstance(worlds, Mapping) else {name: make(name) for name in worlds}
 
     def config(world: World, bonus: str) -> TrainingConfig:
@@ -187,7 +192,7 @@ def compare(
         return base if steps is None else replace(base, loop=replace(base.loop, steps=steps))
 
     cells = [
-        exploration.Cell.of(title, world, bonus, config(world, bonus))
+        exploration.Cell(title, bonus, world, config(world, bonus))
         for title, world in columns.items()
         for bonus in bonuses
     ]

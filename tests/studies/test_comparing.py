@@ -233,6 +233,7 @@ def test_nothing_to_draw_is_refused() -> None:
             "name something twice: chain-depth-3-x",
         ),
         ({"variants": ("a=--bonus 'x",)}, "cannot be read"),
+        ({"worlds": ("chain --wandb here",)}, "elden train logs there"),
     ],
 )
 def test_impossible_comparisons_are_refused(options: dict[str, object], words: str) -> None:
@@ -267,6 +268,9 @@ def test_options_of_a_world_take_the_place_of_common_ones() -> None:
     assert "plus" not in words
     with pytest.raises(ValueError, match="a in chain --steps 7: --steps is given both by the world and by the row"):
         cells([WorldEntry.parse("chain --steps 7")], [Contender("a", ("--steps", "8"))], common)
+    for option in ("--save-every-s=5", "--iterations-per-call", "--wandb", "--out", "--time-limit-s"):
+        with pytest.raises(UsageError, match="is no option of a world or a row"):
+            cells([WorldEntry.parse("chain")], [Contender("a", ("--bonus", "none", option, "1"))], common)
 
 
 def test_options_that_a_world_does_not_have_are_refused_before_anything_is_trained(

@@ -95,7 +95,7 @@ def test_starting_over_removes_what_was_kept_and_nothing_else(
 
 def test_nothing_of_others_is_removed_where_a_run_starts_over(run: TrainingRun) -> None:
     (run.states.folder / "000000003" / "thesis.txt").write_text("mine")
-    with pytest.raises(RunFolderError, match=r"thesis\.txt was not written by elden"):
+    with pytest.raises(RunFolderError, match=r"thesis\.txt is not elden"):
         run.start_over()
     assert (run.states.folder / "000000003" / "thesis.txt").read_text() == "mine"
     assert len(run.metrics()) == 3

@@ -20,9 +20,8 @@ from elden.cli.running import stopping
 from elden.cli.worlds import shown_as
 from elden.names import nearest_names
 from elden.storage.files import refuse_links
-from elden.storage.folder import check_same
 from elden.storage.resumable import Deadline
-from elden.studies.exploration import COMPARED, Cell, compare, comparison
+from elden.studies.exploration import COMPARED, compare, comparison, has_begun
 from elden.studies.results import slug
 from elden.training.presets import TrainingPreset
 from elden.viewing import rich_table
@@ -115,8 +114,9 @@ class Compare:
         with stopping(console), refusals(out):
             if self.report_only and not out.is_dir():
                 raise UsageError(f"there is no folder {out}")
+            refuse_links(out)
             agents, left = compare(
-                self.checked(out),
+                cells(self.entries, self.contenders, self.options),
                 out,
                 iterations_per_call=self.iterations_per_call,
                 at_once=self.jobs,
@@ -132,7 +132,7 @@ class Compare:
                 f"--report-only given, and no training run of this comparison has begun in {out}; give the --worlds,"
                 f" --bonuses and --variants of those that are there: {here}"
             )
-        if self.report_only and (missing := [name for name, code in left.items() if not (out / name).exists()]):
+        if self.report_only and (missing := [name for name in left if not has_begun(out / name)]):
             console.print(f"not begun: {', '.join(missing)}", markup=False)
         broken = [name for name, code in left.items() if code not in (STOPPED, None)]
         if broken:
@@ -145,14 +145,6 @@ class Compare:
             raise SystemExit(STOPPED)
         for name in ("table.md", "map.md", "map.png", "curves.png", "stages.png"):
             console.print(str(out / name))
-
-    def checked(self, out: Path) -> list[Cell]:
-        """The cells; options that `elden train` refuses, and folders of other training runs, are refused before any."""
-        refuse_links(out)
-        grid = cells(self.entries, self.contenders, self.options)
-        for cell in grid:
-            check_same(out / cell.folder, cell.identity)
-        return grid
 
 
 def _variant(words: str) -> Contender:

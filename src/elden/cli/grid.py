@@ -2,7 +2,7 @@
 
 import hashlib
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elden.cli.arguments import parse
@@ -14,9 +14,15 @@ from elden.studies.results import slug
 from elden.worlds.base import World
 from elden.worlds.registry import WORLDS
 
-_NOT_OF_A_WORLD = {
+_NO_SETTINGS = {
     "--out": "each training run has its own folder in the --out of the comparison",
     "--time-limit-s": "the comparison as a whole has a --time-limit-s",
+    "--iterations-per-call": "the comparison as a whole has an --iterations-per-call",
+    "--save-every-s": "states are kept every five minutes",
+    "--wandb": "elden train logs there",
+}
+_NOT_OF_A_WORLD = {
+    **_NO_SETTINGS,
     "--bonus": "bonuses are the rows of the comparison (--bonuses, --variants)",
     "--help": "see elden train --help",
     "-h": "see elden train --help",
@@ -122,19 +128,21 @@ def cells(entries: Sequence[WorldEntry], contenders: Sequence[Contender], option
     """All cells of a grid, column by column.
 
     Raises:
-        UsageError: A world or a row has an option that `elden train` refuses; the message says which.
+        UsageError: A world or a row has an option that `elden train` refuses, or that is no setting of a training run;
+            the message says which.
     """
-    return list(_cells(entries, contenders, options))
-
-
-def _cells(entries: Sequence[WorldEntry], contenders: Sequence[Contender], options: Sequence[str]) -> Iterator[Cell]:
+    found = []
     for entry in entries:
         for contender in contenders:
             try:
+                for flag in map(_flag, (*entry.options, *contender.options)):
+                    if flag in _NO_SETTINGS:
+                        raise UsageError(f"{flag} is no option of a world or a row: {_NO_SETTINGS[flag]}")
                 command = parse(training_words(entry, contender, options))
             except ValueError as error:  # also a UsageError
                 raise UsageError(f"{contender.name} in {entry.title}: {error}") from None
             assert isinstance(command, Train)
             assert isinstance(command.world, World)
             name = folder_name(entry, contender)
-            yield Cell(entry.title, contender.name, name, command.world, command.config)
+            found.append(Cell(entry.title, contender.name, command.world, command.config, name))
+    return found

@@ -21,7 +21,10 @@ WRITABLE = "make it writable (chmod -R u+w), or work with a copy of it elsewhere
 _LINE_EVERY_S = 30.0
 _AGAIN_S = 2.0
 """From when on a further signal is a second request."""
-_WAITS = b"elden: asked to end; waiting for the call that is running, to keep its state (once more ends at once)\n"
+_WAITS = (
+    b"elden: asked to end; waiting for the call that is running; what was kept before it is there"
+    b" (once more ends at once)\n"
+)
 _ENDS = b"elden: asked twice, so it ends at once; the state that was kept last is there\n"
 _PATIENCE_S = 60.0
 """How long a request, or a time limit, lets a call that nothing waits for go on."""
@@ -51,9 +54,9 @@ def stopping(
 ) -> Iterator[None]:
     """Say what to do when the time limit is over, and end with an exit code of its own.
 
-    A request to terminate (SIGTERM) counts as an interruption. The first one lets the state be kept, which waits for
-    the end of a compiled call; a second one, some seconds later, ends the process at once. So does a minute of waiting
-    for a call with which hardly more than itself is lost, after a request or the deadline.
+    A request to terminate (SIGTERM) counts as an interruption. The first one waits for the end of the compiled call that
+    is running, and lets the state from before it be kept; a second one, some seconds later, ends the process at once. So
+    does a minute of waiting for a call with which hardly more than itself is lost, after a request or the deadline.
 
     Args:
         console: Where to say it.

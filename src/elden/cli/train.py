@@ -76,8 +76,8 @@ class TrainOptions:
     """Stop after so many seconds and keep the state, with exit code 75; the same command, or `elden resume`, then
     continues."""
     save_every_s: float = 300.0
-    """Seconds between two states that are kept, in case the process is killed. Ctrl-C, or a request to
-    terminate, always keeps one."""
+    """Seconds between two states that are kept, in case the process is killed. Rollouts that take longer than 30 s
+    are kept one by one. Ctrl-C, or a request to terminate, keeps a state too."""
     iterations_per_call: int = 1
     """Rollouts made by one call of the compiled program, at most: a call takes no more than about a minute."""
     wandb: Annotated[str | None, shown_as("PROJECT", "none, or where the run is logged already")] = None
@@ -352,7 +352,7 @@ class _Pace:
         now, call = time.monotonic(), self.training.last_call
         if call is None:
             return None
-        if self.began is None or self.began[1] < self.loop.warmup_iterations:
+        if self.began is None or self.began[1] <= self.loop.warmup_iterations:
             self.began = now, call.reached
         taken = (call.reached - self.began[1]) * self.loop.steps_per_iteration * self.seeds
         return taken / (now - self.began[0]) if taken else None

@@ -123,7 +123,7 @@ def remove_arrays(folder: Path, unfinished: bool = False) -> None:
 
 
 def remove_damaged(folder: Path, kind: Kind) -> None:
-    """Remove arrays whose card is damaged, where they can be made again."""
+    """Remove arrays whose card is damaged or missing, in a folder of ours in which they can be made again."""
     try:
         read_card(folder, kind)
     except DamagedDataError:

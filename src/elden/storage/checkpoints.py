@@ -130,7 +130,7 @@ class Checkpoints:
             if others := other_files(place):
                 return place / others[0]
             if not (place / CARD).is_file() and any(place.iterdir()):
-                return place
+                return place  # nothing says that its files are ours
         return None
 
     def clear(self) -> None:

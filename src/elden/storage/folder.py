@@ -260,15 +260,15 @@ def _wrong(values: object, before: int, seeds: int | None) -> str | None:
         if name != "step" and not (
             isinstance(numbers, list)
             and len(numbers) == seeds
-            and all(number is None or type(number) is float or _is_small(number) for number in numbers)
+            and all(number is None or is_number(number) for number in numbers)
         ):
             return f"does not have {seeds} numbers of {name!r}"
     return None
 
 
-def _is_small(number: object) -> bool:
-    """Whether this is a whole number that a float can hold."""
-    return type(number) is int and abs(number) < 2**63
+def is_number(value: object) -> bool:
+    """Whether this is a number as a run writes them: a float, or an integer of 64 bits."""
+    return type(value) is float or (type(value) is int and abs(value) < 2**63)
 
 
 def _write_object(file: Path, values: Mapping[str, object]) -> None:

@@ -4,7 +4,6 @@ A state is kept every so many seconds, and at the end, however that comes. A pro
 since the last state, and makes them again.
 """
 
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ ASKED_TO_STOP = threading.Event()
 that lose it, such as the end of an object; work looks here too, between its steps."""
 
 LONG_S = 30.0
-"""Steps that take longer than this are kept one by one."""
+"""Steps that take longer than this are kept one by one, unless keeping them takes a tenth as long."""
 
 _State = TypeVar("_State")
 
@@ -32,7 +31,7 @@ class OutOfTimeError(RuntimeError):
 
 @dataclass(frozen=True)
 class Deadline:
-    """A moment after which work stops, at the next return to the host. Every sitting makes some progress."""
+    """A moment after which work stops, at the next return to the host. Every sitting begins a step at least."""
 
     at_s: float | None = None
 
@@ -111,7 +110,7 @@ class Resumable(Generic[_State]):
             OutOfTimeError: The deadline has passed; the state is kept.
             KeyboardInterrupt: The process has been asked to end; the state is kept.
         """
-        kept, saved = at.number, time.monotonic()
+        kept, saved, save_s = at.number, time.monotonic(), 0.0
         try:
             while at.number < self.total:
                 after, log = self.advance(at)
@@ -123,10 +122,13 @@ class Resumable(Generic[_State]):
                 if at.number < self.total and self.deadline.within(each_s):
                     why = "is over" if self.deadline.over else f"leaves no time for another {each_s:.3g} s"
                     raise OutOfTimeError(f"the time limit {why}, after {at.number} of {self.total} {self.steps}")
-                # Before a step that takes long there is nothing to lose but the step itself.
-                if time.monotonic() - saved > min(self.save_every_s, LONG_S if each_s > LONG_S else math.inf):
+                # Before a step that takes long there is nothing to lose but itself, if keeping is cheap beside it.
+                long = each_s > max(LONG_S, 10 * save_s)
+                if time.monotonic() - saved > self.save_every_s or long:
+                    began = time.monotonic()
                     self.save(at)
                     kept, saved = at.number, time.monotonic()
+                    save_s = saved - began
         finally:  # also when it is stopped
             if at.number > kept:
                 self.save(at)

@@ -43,7 +43,7 @@ from elden.studies.measuring import (
     entities_changed,
     file_rows,
     held_out,
-    measure_granularitys,
+    measure_all,
     sample,
     self_edges_alone,
 )
@@ -155,14 +155,8 @@ def detect(
         rows=results,
         groups={group.name: trained for group, trained in groups.items()},
         models=None if models is None else os.path.relpath(models, folder or Path()),
-        self_edges_alone={
-            granularity: self_edges_alone(world.factors, study.held, granularity)
-            for granularity in config.granularities
-        },
-        all_into_changed={
-            granularity: all_into_changed(world.factors, study.held, granularity)
-            for granularity in config.granularities
-        },
+        self_edges_alone={each: self_edges_alone(world.factors, study.held, each) for each in config.granularities},
+        all_into_changed={each: all_into_changed(world.factors, study.held, each) for each in config.granularities},
         num_transitions=study.held.graph.shape[0],
         wall_s=time.perf_counter() - began,
         origin=provenance(command),
@@ -343,9 +337,7 @@ class _Study:
                 " learning_rate, or leave it out: models that are done are kept"
             )
         changed = entities_changed(self.layout.factors, self.unlabelled)
-        seeds = measure_granularitys(
-            scored.scores, beside.scores, changed, row.detector, self.layout, self.held, self.config
-        )
+        seeds = measure_all(scored.scores, beside.scores, changed, row.detector, self.layout, self.held, self.config)
         first = seeds[0][granularity]
         here = convert(scored.scores[0], self.layout, sources, *GRANULARITIES[granularity])
         best = first.between.threshold

@@ -5,7 +5,7 @@ options. Every cell is trained in a run folder of its own, so that the same call
 from a copy of its folder on another machine.
 
 Every cell is a process of its own, several at a time where one device can bear it. What it trains is in its run folder,
-so the process is told no more than the folder: it is `elden resume`.
+so the process gets no more than the folder: it is `elden resume`.
 """
 
 import sys
@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 
 from elden.provenance import provenance
 from elden.storage.files import write_json, write_text
-from elden.storage.folder import METRICS, SUMMARY, RunFolder, RunFolderError, read_config
+from elden.storage.folder import METRICS, SUMMARY, RunFolder, RunFolderError, check_same, read_config
 from elden.storage.plain import plain
 from elden.storage.resumable import Deadline
 from elden.studies.intervals import censored_median, exact_interval
@@ -42,6 +42,7 @@ from elden.viewing import (
     stage_bars,
 )
 from elden.worlds.base import World
+from elden.worlds.registry import make
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -71,21 +72,21 @@ class Cell:
     Attributes:
         column: What to call its world in tables and figures.
         row: What to call its bonus there.
-        folder: Name of its run folder.
         world: Where agents act.
         training: How they learn.
+        name: Name of its run folder; "" names it by column and row.
     """
 
     column: str
     row: str
-    folder: str
     world: World
     training: TrainingConfig
+    name: str = ""
 
-    @classmethod
-    def of(cls, column: str, world: World, row: str, training: TrainingConfig) -> "Cell":
-        """With a folder that is named by column and row."""
-        return cls(column, row, f"{slug(column)}-{slug(row)}", world, training)
+    @property
+    def folder(self) -> str:
+        """Name of its run folder."""
+        return self.name or f"{slug(self.column)}-{slug(self.row)}"
 
     @property
     def identity(self) -> dict[str, object]:
@@ -281,16 +282,23 @@ def compare(
     names = [cell.folder for cell in cells]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"two cells have the folder {twice[0]!r}; give their columns or rows other names")
+    for cell in cells:  # all, before any is made
+        if type(cell.world) is not type(make(cell.world.name)):
+            raise ValueError(
+                f"{cell.column!r} is a world of your own; only those that elden.make knows can be compared,"
+                " since each is made again in another process"
+            )
+        check_same(out / cell.folder, cell.identity)
     left = [cell for cell in cells if not _finished(out / cell.folder)]
     if not deadline.over:
-        for cell in left:  # its folder tells the process all that it has to know
+        for cell in left:  # its folder has all that the process needs
             RunFolder(out / cell.folder, cell.identity)
     resume = (sys.executable, "-m", "elden", "resume")
     calls = ("--iterations-per-call", str(iterations_per_call))
     jobs = [Job(cell.folder, (*resume, str(out / cell.folder), *calls)) for cell in left]
     with sharing() if min(at_once, len(jobs)) > 1 else nullcontext():
         codes = run_jobs(jobs, out / "logs", at_once, deadline, look)
-    agents = [Agents.read(out / cell.folder, cell.row, cell.column) for cell in cells if _begun(out / cell.folder)]
+    agents = [Agents.read(out / cell.folder, cell.row, cell.column) for cell in cells if has_begun(out / cell.folder)]
     if agents:
         report(agents, out, command)
     return agents, {cell.folder: codes.get(cell.folder) for cell in left if not _finished(out / cell.folder)}
@@ -300,7 +308,7 @@ def _finished(folder: Path) -> bool:
     return (folder / SUMMARY).exists()
 
 
-def _begun(folder: Path) -> bool:
+def has_begun(folder: Path) -> bool:
     """Whether a first line of metrics is there, written to its end."""
     file = folder / METRICS
     return file.exists() and b"\n" in file.read_bytes()

@@ -213,7 +213,7 @@ def all_into_changed(factors: Factors, held: Held, granularity: GraphGranularity
     }
 
 
-def measure_granularitys(
+def measure_all(
     scores: Float[np.ndarray, "run time dst src"],
     unlabelled: Float[np.ndarray, "run other dst src"],
     changed: Bool[np.ndarray, "other entity"],

@@ -74,7 +74,7 @@ class GraphReader:
     threshold: float
 
     def __repr__(self) -> str:
-        return f"GraphReader({self.detector!r}, level={self.granularity!r}, threshold={self.threshold:.3g})"
+        return f"GraphReader({self.detector!r}, granularity={self.granularity!r}, threshold={self.threshold:.3g})"
 
     @property
     def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -27,7 +27,7 @@ from elden.provenance import code_digest, provenance
 from elden.storage.arrays import VERSIONS
 from elden.storage.checkpoints import Checkpoints, Kept
 from elden.storage.files import StorageError
-from elden.storage.folder import SUMMARY, RunFolder, RunFolderError, read_config
+from elden.storage.folder import SUMMARY, RunFolder, RunFolderError, is_number, read_config
 from elden.storage.plain import from_plain, plain
 from elden.storage.resumable import LONG_S, SAVE_EVERY_S, Deadline, Reached, Resumable
 from elden.training.algorithm import Loop, LoopState
@@ -275,10 +275,12 @@ class TrainingRun:
         program, compile_s = program_of(min(self.iterations_per_call, total)).ready(at.state, self.keys)
         number = self._next(at.number)
         self._unkept_s, self.call_began = at.clock.train_s - self._kept_s, time.monotonic()
-        state, metrics = program(at.state, self.keys, jnp.int32(at.number), jnp.int32(number))
-        logged = list(_by_iteration(metrics))[:number]
-        self.last_call = Call(at.number + number, number, time.monotonic() - self.call_began)
-        self.call_began = None
+        try:
+            state, metrics = program(at.state, self.keys, jnp.int32(at.number), jnp.int32(number))
+            logged = list(_by_iteration(metrics))[:number]
+            self.last_call = Call(at.number + number, number, time.monotonic() - self.call_began)
+        finally:  # what follows, such as keeping the state, is not to be broken off
+            self.call_began = None
         clock = at.clock.plus(compile_s, self.last_call.seconds)
         for i, each in enumerate(logged):
             self._check(at.number + i, each)
@@ -358,7 +360,9 @@ class TrainingRun:
         """
         with self.folder.locked():
             if foreign := self.states.foreign():
-                raise RunFolderError(f"{foreign} was not written by elden; remove it, or move it away")
+                raise RunFolderError(
+                    f"{foreign} is not elden's, or has lost the card.json that says so; remove it, or move it away"
+                )
             self.states.clear()
             self.folder.begin_again()
 
@@ -437,7 +441,7 @@ def _is_result(seed: object) -> bool:
     return (
         isinstance(seed, dict)
         and set(seed) >= _RESULTS
-        and all(type(seed[name]) in (int, float, type(None)) for name in _RESULTS)
+        and all(seed[name] is None or is_number(seed[name]) for name in _RESULTS)
     )
 
 
