@@ -1,4 +1,4 @@
-"""Memory and open files of a long training run, from its begin to its end.
+"""Memory and open files of a long training run, from its beginning to its end.
 
     python benchmarks/endurance.py --out results/speed/endurance_gpu.json
     python benchmarks/endurance.py --of results/speed/endurance_gpu.json --figure results/speed/endurance_gpu.png

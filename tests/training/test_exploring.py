@@ -897,7 +897,7 @@ def test_what_would_fit_is_said() -> None:
     assert "12 GiB for replay" in need.advice(None)
     assert need.advice(11 * gib).endswith("and 11 GiB are there: --seeds 5 would fit")
     assert need.advice(gib).endswith("not even one seed would fit, so make that smaller")
-    assert "40 GiB are there: so other programs use them, or" in need.advice(40 * gib)
+    assert "40 GiB are there: so other programs use the memory, or" in need.advice(40 * gib)
     assert "4 GiB for rollouts" in replace(need, replay=0, state=gib).advice(None)
     assert "16 GiB for networks and environments (--ppo.hidden" in replace(need, replay=0).advice(None)
 

@@ -54,9 +54,10 @@ def stopping(
 ) -> Iterator[None]:
     """Say what to do when the time limit is over, and end with an exit code of its own.
 
-    A request to terminate (SIGTERM) counts as an interruption. The first one waits for the end of the compiled call that
-    is running, and lets the state from before it be kept; a second one, some seconds later, ends the process at once. So
-    does a minute of waiting for a call with which hardly more than itself is lost, after a request or the deadline.
+    A request to terminate (SIGTERM) counts as an interruption. The first one waits for the end of the compiled call
+    that is running, and lets the state from before it be kept; a second one, some seconds later, ends the process at
+    once. So does a minute of waiting for a call with which hardly more than itself is lost, after a request or the
+    deadline.
 
     Args:
         console: Where to say it.

@@ -57,8 +57,8 @@ class MemoryNeed:
         words = f"{words}, and {there / _GIB:.3g} GiB are there"
         if seeds >= self.seeds:
             return (
-                f"{words}: so other programs use them, or models judge too much at a time; try fewer --seeds, or a"
-                " smaller --bonus.ensemble.chunk"
+                f"{words}: so other programs use the memory, or models read too many transitions at a time; try fewer"
+                " --seeds, or a smaller --bonus.ensemble.chunk"
             )
         return (
             f"{words}: --seeds {seeds} would fit"
