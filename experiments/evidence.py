@@ -1,4 +1,4 @@
-"""Which edges in the episodes of trained agents some legal state could show, and how many of those their models see.
+"""Which edges in the episodes of trained agents some legal state could show, and how well their models predict those.
 
     python experiments/evidence.py --runs runs/kitchen --out results/exploration/evidence.json
 
@@ -66,10 +66,10 @@ def shown(world: World, states: WorldState, actions: Int[np.ndarray, " step"]) -
 
 
 def shares(
-    true: Bool[np.ndarray, "step edge"], seen: Bool[np.ndarray, "step edge"], legal: Bool[np.ndarray, "step edge"]
+    true: Bool[np.ndarray, "step edge"], predicted: Bool[np.ndarray, "step edge"], legal: Bool[np.ndarray, "step edge"]
 ) -> dict[str, float]:
-    """What the models see of edges that some legal state shows (`legal`), of the others, and of both."""
-    both, hidden = true & seen, true & ~legal
+    """Metrics over the edges that some legal state shows (`legal`), over the others, and over both."""
+    both, hidden = true & predicted, true & ~legal
 
     def rate(some: Bool[np.ndarray, "step edge"], of: Bool[np.ndarray, "step edge"]) -> float:
         return float(some.sum() / max(1, of.sum()))
@@ -77,19 +77,19 @@ def shares(
     return {
         "true": float(true.sum()),
         "shown": rate(legal, true),
-        "precision": rate(both, seen),
+        "precision": rate(both, predicted),
         "recall": rate(both, true),
         "recall_shown": rate(both & legal, legal),
         "recall_hidden": rate(both & hidden, hidden),
-        "f1": f1(true, seen),
-        "f1_shown": f1(legal, seen & ~hidden),
+        "f1": f1(true, predicted),
+        "f1_shown": f1(legal, predicted & ~hidden),
     }
 
 
 def of_agent(
-    world: World, played: Played, seen: Bool[np.ndarray, "time agent episode dst src"], agent: int
+    world: World, played: Played, graphs: Bool[np.ndarray, "time agent episode dst src"], agent: int
 ) -> dict[str, float]:
-    """What the models of one agent see."""
+    """The metrics of one agent, whose models predict these graphs between entities."""
     factors, mask = world.factors, world.factors.edge_mask("entity", "entity")
     counts = np.asarray(played.counts[:, agent])
 
@@ -106,12 +106,12 @@ def of_agent(
         lambda one, rest: flat(np.concatenate([np.asarray(one)[None], rest[:-1]])), played.first, after
     )
     actions = flat(np.asarray(played.steps.action[:, agent]))
-    truth, predicted = flat(np.asarray(played.steps.graph[:, agent])), flat(seen[:, agent])[:, mask]
-    found = shares(edges(truth), predicted, edges(truth & shown(world, before, actions)))
+    truth, predicted = flat(np.asarray(played.steps.graph[:, agent])), flat(graphs[:, agent])[:, mask]
+    metrics = shares(edges(truth), predicted, edges(truth & shown(world, before, actions)))
     if isinstance(world, Kitchen):
         whole = edges(graphs_of(replace(world, full_labels=True), before, actions))
-        found["f1_every_condition"] = f1(whole, predicted)
-    return found
+        metrics["f1_every_condition"] = f1(whole, predicted)
+    return metrics
 
 
 def graphs_of(world: World, states: WorldState, actions: Int[np.ndarray, " step"]) -> Bool[np.ndarray, "step dst src"]:
@@ -121,9 +121,9 @@ def graphs_of(world: World, states: WorldState, actions: Int[np.ndarray, " step"
     return np.asarray(step(states, jnp.asarray(actions)))
 
 
-def f1(true: Bool[np.ndarray, "step edge"], seen: Bool[np.ndarray, "step edge"]) -> float:
+def f1(true: Bool[np.ndarray, "step edge"], predicted: Bool[np.ndarray, "step edge"]) -> float:
     """The harmonic mean of precision and recall."""
-    return float(2 * (true & seen).sum() / max(1, true.sum() + seen.sum()))
+    return float(2 * (true & predicted).sum() / max(1, true.sum() + predicted.sum()))
 
 
 def look(folder: Path, episodes: int) -> dict[str, object]:
@@ -142,9 +142,10 @@ def look(folder: Path, episodes: int) -> dict[str, object]:
     steps = play(training.loop, False, kept.tree.policy, evaluation_key(0), jnp.arange(episodes, dtype=jnp.int32))
     names = ("obs", "action", "next_obs")
     read = np.asarray(read_graphs(reader, models, *(getattr(steps.steps, name) for name in names)))
-    seen = to_entities(world.factors, read, reader.granularity)
+    predicted = to_entities(world.factors, read, reader.granularity)
     rows = [
-        {"seed": seed, **of_agent(world, steps, seen, agent)} for agent, seed in enumerate(training.config.all_seeds)
+        {"seed": seed, **of_agent(world, steps, predicted, agent)}
+        for agent, seed in enumerate(training.config.all_seeds)
     ]
     measured = [name for name in rows[0] if name != "seed"]
     median = {name: float(np.median([row[name] for row in rows])) for name in measured}

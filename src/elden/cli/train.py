@@ -297,12 +297,12 @@ def _results(summary: Mapping[str, Any]) -> Table:
 def _view(console: Console, training: TrainingRun) -> Iterator[None]:
     """A live view on a terminal; elsewhere a line every now and then."""
     view = _Live(console, training) if console.is_terminal else _Lines(console, training)
-    begun, told = threading.Event(), threading.Event()
+    begun, forecast = threading.Event(), threading.Event()
 
     def show(done: int, total: int, metrics: SeedMetrics) -> None:
         begun.set()
-        if not told.is_set() and (words := _forecast(training)) is not None:
-            told.set()
+        if not forecast.is_set() and (words := _forecast(training)) is not None:
+            forecast.set()
             console.print(words)
         view.show(done, total, metrics)
 
