@@ -47,7 +47,7 @@ class Lifeline:
         )
 
     def close(self) -> None:
-        """Let go of the pipe; commands that still run are told to end by that."""
+        """Let go of the pipe; commands that still run end by that."""
         os.close(self.write)
         os.close(self.read)
 

@@ -134,7 +134,7 @@ class Experience:
         action: What it did.
         log_prob: Logarithm of the probability with which it did that.
         advantage: How much better than expected it went.
-        returns: What each head of the values should have said.
+        returns: What each head of the values should have predicted.
     """
 
     inputs: Float[Array, "step feature"]

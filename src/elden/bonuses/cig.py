@@ -26,7 +26,7 @@ class InformationGain(ChildSignal):
     is the mean, and σ the recent error of the members, as for gates.
 
     The authors' *conditional* information gain is a log-determinant over the steps of a rollout: from what a step tells
-    it takes off what the rollout's earlier steps have told already. That is left out here.
+    it takes off what the rollout's earlier steps have shown already. That is left out here.
     """
 
     name: ClassVar[str] = "cig"

@@ -146,7 +146,7 @@ class IntrinsicReward:
     def _ends(self, done: Given | None) -> Given | None:
         if done is None and depends_on_episode(self.name, self.config):
             raise ValueError(
-                f"the bonus {self.name!r} depends on the episode, so it needs to be told when episodes end: give done"
+                f"the bonus {self.name!r} depends on the episode, so it needs to know when episodes end: give done"
             )
         return done
 

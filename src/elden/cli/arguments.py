@@ -1,7 +1,7 @@
 """From the words of a command line to a command that can be run.
 
 Names have been checked by then (`elden.cli.check`), so that a mistyped one is answered at once with its nearest
-neighbours. tyro reads the words; what it refuses is said in one line instead of its box.
+neighbours. tyro reads the words; what it refuses is answered in one line instead of its box.
 """
 
 import contextlib
@@ -68,10 +68,10 @@ def _with_defaults(cls: type[Any], words: Sequence[str]) -> type[Any]:
     return cls.showing(words, words[1] if len(words) > 1 and words[1] in (*WORLDS, HOST) else None)
 
 
-def _with_options(cls: type[Any], said: str) -> str:
+def _with_options(cls: type[Any], message: str) -> str:
     """What tyro refuses, with settings as they are typed; it begins with the part that they stand in, or an option."""
-    found = re.match(r"(?!--)(\S+): ", said)
-    rest = said if found is None else said[found.end() :]
+    found = re.match(r"(?!--)(\S+): ", message)
+    rest = message if found is None else message[found.end() :]
     if found is not None:
         _, config, part = found[1].partition("config")
         where = f"{config}{part}.".replace("-", "_") if config else ""
@@ -92,7 +92,7 @@ def _one_line(box: str) -> str:
             parts.append([])
         elif line and line[0] not in "╭╰":
             parts[-1].append(line)
-    said = " ".join(parts[0 if drawn or len(parts) < 2 else 1])
+    message = " ".join(parts[0 if drawn or len(parts) < 2 else 1])
     for pattern, words in _PLAINER.items():
-        said = re.sub(pattern, words, said)
-    return said
+        message = re.sub(pattern, words, message)
+    return message

@@ -164,7 +164,7 @@ class _Look:
 
     def __init__(self, console: Console, out: Path) -> None:
         self.console, self.out = console, out
-        self.said, self.running = time.monotonic(), set[str]()
+        self.printed_s, self.running = time.monotonic(), set[str]()
 
     def __call__(self, running: Sequence[str]) -> None:
         for name in self.running - set(running):
@@ -173,8 +173,8 @@ class _Look:
             if name not in self.running:
                 self.console.print(f"{name}: begins")
         self.running = set(running)
-        if time.monotonic() - self.said >= _LINE_EVERY_S:
-            self.said = time.monotonic()
+        if time.monotonic() - self.printed_s >= _LINE_EVERY_S:
+            self.printed_s = time.monotonic()
             for name in running:
                 self.console.print(f"{name}: {_last(self.out / name / 'metrics.jsonl')}")
 

@@ -124,13 +124,13 @@ def _ending_in_calls(breakable_since: Callable[[], float | None], deadline: Dead
 
 def _watch(read: int, breakable_since: Callable[[], float | None], deadline: Deadline) -> None:
     """Read the numbers of signals as they come, until nobody can write them any more."""
-    first, told = None, False
+    first, announced = None, False
     while True:
         quiet = first is None and deadline.at_s is None
         if not select.select([read], [], [], None if quiet else _AGAIN_S)[0]:
-            if first is not None and not told:
+            if first is not None and not announced:
                 os.write(2, _WAITS)
-                told = True
+                announced = True
             began = breakable_since()
             for since, words, code in ((first, _BROKEN, INTERRUPTED), (deadline.at_s, _TOO_LONG, STOPPED)):
                 # Compiling may have taken longer than there was time; a call has a minute all the same.
@@ -174,12 +174,12 @@ class _Lines:
     """Progress as lines of text."""
 
     def __init__(self, console: Console) -> None:
-        self.console, self.what, self.said = console, "", 0.0
+        self.console, self.what, self.printed_s = console, "", 0.0
 
     def __call__(self, what: str, done: int, total: int) -> None:
         now = time.monotonic()
-        if what == self.what and now - self.said < _LINE_EVERY_S:
+        if what == self.what and now - self.printed_s < _LINE_EVERY_S:
             return
         first = f"{what}, compiling first" if done == 0 else what
         self.console.print(first if what != self.what else f"{what}: {done:,} of {total:,}")
-        self.what, self.said = what, now
+        self.what, self.printed_s = what, now

@@ -367,7 +367,7 @@ class _Lines:
 
     def __init__(self, console: Console, training: TrainingRun) -> None:
         self.console, self.loop, self.pace = console, training.config.loop, _Pace(training)
-        self.said = 0.0
+        self.printed_s = 0.0
 
     def __enter__(self) -> None:
         self.console.print("compiling, which takes a minute or so")
@@ -377,9 +377,9 @@ class _Lines:
 
     def show(self, done: int, total: int, metrics: SeedMetrics) -> None:
         now, speed = time.monotonic(), self.pace.speed()
-        if done < total and now - self.said < _LINE_EVERY_S:
+        if done < total and now - self.printed_s < _LINE_EVERY_S:
             return
-        self.said = now
+        self.printed_s = now
         steps = self.loop.steps_per_iteration
         words = [f"{name} {mean:.3g}" for name, mean in _means(metrics).items()]
         if speed is not None:
@@ -406,8 +406,8 @@ class _Live:
 
     def show(self, done: int, total: int, metrics: SeedMetrics) -> None:
         steps, speed = self.config.loop.steps_per_iteration, self.pace.speed()
-        said = "" if speed is None else f"{speed:,.0f} steps/s"
-        self.bar.update(self.task, completed=done, description=f"{done * steps:,} steps", speed=said)
+        pace = "" if speed is None else f"{speed:,.0f} steps/s"
+        self.bar.update(self.task, completed=done, description=f"{done * steps:,} steps", speed=pace)
         self.live.update(Group(self.bar, self._table(metrics)))
 
     def _table(self, metrics: SeedMetrics) -> Table:

@@ -157,5 +157,5 @@ def close_quietly(env: Closable, seconds: float) -> None:
 
 
 def hangs(seconds: float) -> str:
-    """What is said of an environment that takes longer than it may."""
+    """The message about an environment that takes longer than it may."""
     return f"it has taken more than {seconds:g} s; step_limit_s (--step-limit-s) sets this limit, 0 takes it away"

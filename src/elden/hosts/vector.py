@@ -39,7 +39,7 @@ class HostStep:
         truncated: Whether the episode was cut off.
         success: Whether the task has been solved in the episode.
         stages: Which stages have been reached in the episode.
-        graph: The true local graph; None where it is not asked for, or not told.
+        graph: The true local graph; None where it is not asked for, or not reported.
     """
 
     next_obs: Num[np.ndarray, "env width"]
@@ -78,7 +78,7 @@ class Hosts:
         """
         self.world, self.number = world, number
         self.vector: Any = None
-        self._tells_success, self._success = np.zeros(number, np.bool_), np.zeros(number, np.bool_)
+        self._gives_success, self._success = np.zeros(number, np.bool_), np.zeros(number, np.bool_)
         self._stages = np.zeros((number, len(world.stage_names)), np.bool_)
         self._return = np.zeros(number, np.float64)
         makers = [world.config.maker(i, graphs) for i in range(number)]
@@ -152,7 +152,7 @@ class Hosts:
 
     @contextlib.contextmanager
     def _named(self, what: str) -> Iterator[None]:
-        """Tell failures of environments as such, by name; whoever is told closes the rest."""
+        """Report failures of environments as such, by name; the caller closes the rest."""
         name = self.world.name
         try:
             with warnings.catch_warnings():
@@ -208,29 +208,31 @@ class Hosts:
         done: Bool[np.ndarray, " env"],
     ) -> tuple[Bool[np.ndarray, " env"], Bool[np.ndarray, "env stage"]]:
         """Success and stages of the episodes up to this step."""
-        told, says = _pick(info, last, "success", done)
+        success, given = _pick(info, last, "success", done)
         self._return += reward
-        self._tells_success |= says
-        if told is not None:
-            self._success |= says & told
-        self._success |= ~self._tells_success & (self._return > 0)
+        self._gives_success |= given
+        if success is not None:
+            self._success |= given & success
+        self._success |= ~self._gives_success & (self._return > 0)
         self._stages |= np.where(done[:, None], self._stages_in(last, done), self._stages_in(info, ~done))
-        if not self._tells_stages:
+        if not self._gives_stages:
             self._stages[:, 0] = self._success
         return self._success.copy(), self._stages.copy()
 
     @property
-    def _tells_stages(self) -> bool:
+    def _gives_stages(self) -> bool:
         return self.world.stage_names != ("success",)
 
     def _stages_in(self, info: dict[str, Any], which: Bool[np.ndarray, " env"]) -> Bool[np.ndarray, "env stage"]:
         """The stages that info tells of; none of environments that it tells nothing of."""
         nothing = np.zeros((self.number, len(self.world.stage_names)), np.bool_)
         stages, says = info.get("stages"), info.get("_stages")
-        if not self._tells_stages or stages is None or says is None:
+        if not self._gives_stages or stages is None or says is None:
             return nothing
         if stages.shape != nothing.shape:
-            raise ValueError(f"stages of shape {stages.shape[1:]} are told; {nothing.shape[1:]} was told at first")
+            raise ValueError(
+                f"stages of shape {stages.shape[1:]} given; those of the first step were {nothing.shape[1:]}"
+            )
         found: Bool[np.ndarray, "env stage"] = np.where((which & says)[:, None], stages, nothing)
         return found
 
@@ -243,7 +245,7 @@ class Hosts:
             return None
         n = self.world.factors.num_variables
         if graph.shape[1:] != (n, n + 1):
-            raise ValueError(f"local graphs of shape {graph.shape[1:]} are told; expected is {(n, n + 1)}")
+            raise ValueError(f"local graphs of shape {graph.shape[1:]} given; expected is {(n, n + 1)}")
         return graph
 
 

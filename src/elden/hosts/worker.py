@@ -49,7 +49,7 @@ class EnvMaker:
         options: What it is made with.
         max_steps: When episodes are cut off; None leaves that to the environment.
         number: Which one of several it is.
-        graphs: Whether the true local graph of each step is told, where the environment has it.
+        graphs: Whether the true local graph of each step is reported, where the environment has it.
         home: The process that trains. Anywhere else this is a worker.
     """
 
@@ -98,7 +98,7 @@ class Reporting(_Wrapper):
         with self._named("reset"):
             obs, info = self.env.reset(**how)
             check_observation(self.env.observation_space, obs)
-            return obs, told(checked_info(info), self.graphs)
+            return obs, reported(checked_info(info), self.graphs)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take a step."""
@@ -106,7 +106,7 @@ class Reporting(_Wrapper):
             obs, reward, terminated, truncated, info = self.env.step(action)
             check_observation(self.env.observation_space, obs)
             ended = checked_end("terminated", terminated), checked_end("truncated", truncated)
-            return obs, checked_reward(reward), *ended, told(checked_info(info), self.graphs)
+            return obs, checked_reward(reward), *ended, reported(checked_info(info), self.graphs)
 
     @contextlib.contextmanager
     def _named(self, what: str, *given: object) -> Iterator[None]:
@@ -124,7 +124,7 @@ class Reporting(_Wrapper):
         raise EnvironmentFailedError(f"{self.name} failed in {what}({', '.join(map(shown, given))}){why}")
 
 
-def told(info: Mapping[str, Any], graphs: bool = False) -> dict[str, Any]:
+def reported(info: Mapping[str, Any], graphs: bool = False) -> dict[str, Any]:
     """Success, stages and, where asked for, the local graph, each where an environment tells it."""
     found: dict[str, Any] = {}
     for name in ("success", "is_success"):

@@ -21,7 +21,7 @@ from elden.hosts.refusals import (
     close_quietly,
     time_limit,
 )
-from elden.hosts.worker import AnyEnv, EnvMaker, Option, told
+from elden.hosts.worker import AnyEnv, EnvMaker, Option, reported
 from elden.names import PREFIX, printable
 
 
@@ -177,14 +177,14 @@ class HostWorld:
                 factors=factors,
                 num_actions=int(actions.n),
                 first_action=int(actions.start),
-                stage_names=_stage_names(env, told(checked_info(info)).get("stages")),
+                stage_names=_stage_names(env, reported(checked_info(info)).get("stages")),
                 max_steps=_horizon(env),
             )
 
 
 @contextlib.contextmanager
 def _probe(config: HostConfig) -> Iterator[AnyEnv]:
-    """The environment, made to be looked at; whatever goes wrong is told with its name."""
+    """The environment, made to be looked at; whatever goes wrong is reported with its name."""
     _find_module(config.module)
     how: dict[str, Any] = dict(config.options)
     if config.max_steps is not None:
@@ -274,13 +274,13 @@ def _stage_names(env: AnyEnv, stages: np.ndarray | None) -> tuple[str, ...]:
 def _horizon(env: AnyEnv) -> int:
     """The least of what the environment, its world and Gymnasium's own limit say of the length of an episode."""
     raw, spec = env.unwrapped, env.spec
-    said = [
+    given = [
         None if spec is None else spec.max_episode_steps,
         getattr(raw, "max_steps", None),
         getattr(raw, "horizon", None),
         getattr(getattr(raw, "world", None), "max_steps", None),
     ]
-    known = [int(length) for length in said if isinstance(length, int | np.integer) and length > 0]
+    known = [int(length) for length in given if isinstance(length, int | np.integer) and length > 0]
     if not known:
         raise ValueError(
             "it does not say how long episodes are (max_episode_steps where it is registered, or an attribute"

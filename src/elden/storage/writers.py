@@ -17,7 +17,7 @@ class Writer(Protocol):
     """Takes numbers of a run as they come."""
 
     def forget_after(self, step: int) -> None:
-        """Be told, before the first numbers, that those of later steps will come again."""
+        """Learn, before the first numbers, that those of later steps will come again."""
 
     def write(self, step: int, numbers: Mapping[str, float]) -> None:
         """Take the numbers of a step, all of them finite."""

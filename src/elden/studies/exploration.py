@@ -134,7 +134,7 @@ class Agents:
         steps = np.array([line["step"] for line in lines])
 
         def values(name: str) -> Float[np.ndarray, "time agent"]:
-            missing = [None] * training.config.seeds  # where a line was damaged, of which a warning has told
+            missing = [None] * training.config.seeds  # where a line was damaged, of which there was a warning
             rows = [[np.nan if value is None else value for value in line.get(name, missing)] for line in lines]
             return np.array(rows, float)
 

@@ -518,7 +518,7 @@ def world_of_card(
 
 
 class _Program:
-    """Some iterations as one compiled program; how many of them are made is said in the call."""
+    """Some iterations as one compiled program; the call says how many."""
 
     def __init__(self, loop: Loop[Any], most: int) -> None:
         self.loop, self.most = loop, most

@@ -130,8 +130,8 @@ class _Panel:
         if self.models:
             results = outcomes(truth, predicted.astype(float), 0.5)
             numbers = {outcome: int(((results == outcome) & ~self.hidden).sum()) for outcome in _WORDS}
-            said = f"{numbers[FOUND]} found, {numbers[MISSED]} missed, {numbers[FALSE_ALARM]} false"
-            self._graph(figure, 1, results, "What the agent's models predict", f"{said}{self.note}" if begun else "")
+            counts = f"{numbers[FOUND]} found, {numbers[MISSED]} missed, {numbers[FALSE_ALARM]} false"
+            self._graph(figure, 1, results, "What the agent's models predict", f"{counts}{self.note}" if begun else "")
         self._legend(figure)
         canvas.draw()  # type: ignore[no-untyped-call]
         return np.array(canvas.buffer_rgba())[..., :3].copy()  # type: ignore[no-untyped-call]

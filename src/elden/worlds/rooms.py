@@ -199,7 +199,7 @@ class RoomWorld(World):
     # Turning and walking.
 
     def _blocked_by(self, view: View, cell: Cell) -> dict[str, Flag]:
-        """The one thing that is said to block the cell, "wall" included; all False where it is free.
+        """The one thing that counts as blocking the cell, "wall" included; all False where it is free.
 
         An item on furniture blocks twice over: then the furniture counts, except under the authors' labels for the
         furniture in `items_hide`.

@@ -67,7 +67,7 @@ def _compiled(world: Kitchen) -> tuple[Any, Any, Any]:
 
     def glance(values: Num[Array, " value"]) -> tuple[Float[Array, " flag"], Float[Array, "thing 3"]]:
         view = world.unpack(values)
-        said = [
+        flags = [
             table.held(view),
             view["switch.on"],
             view["butter.melt"],
@@ -78,7 +78,7 @@ def _compiled(world: Kitchen) -> tuple[Any, Any, Any]:
             table.pot_on_stove(view),
         ]
         places = jnp.stack([table.place(view, name) for name in MOVABLE])
-        return jnp.stack([jnp.asarray(one, jnp.float32) for one in said]), places
+        return jnp.stack([jnp.asarray(one, jnp.float32) for one in flags]), places
 
     return jax.jit(world.step), jax.jit(glance), jax.jit(world.scripted)
 

@@ -61,7 +61,7 @@ class Outcome:
 
 
 class Hand:
-    """The robot's hand: it remembers where it was told to be, and what it holds."""
+    """The robot's hand: it remembers where it was sent, and what it holds."""
 
     def __init__(self, simulation: KitchenSimulation) -> None:
         self.simulation = simulation
@@ -185,7 +185,7 @@ class Hand:
         self.ticks += 1
 
     def _slide(self, goal: Point, near: float, fingers: int | None = None) -> None:
-        """Bring the tool to a place, and wait until it is there; fingers stay as they are unless told otherwise."""
+        """Bring the tool to a place, and wait until it is there; fingers stay as they are unless a grip is given."""
         closing = (1 if self.held else -1) if fingers is None else fingers
         while (left := float(np.linalg.norm(goal - self._goal))) > 0:
             self._goal = goal.copy() if left <= _PACE else self._goal + (goal - self._goal) * (_PACE / left)
