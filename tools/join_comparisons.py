@@ -54,11 +54,8 @@ def row(word: str, out: Path) -> Agents:
     file, _, other = place.partition("#")
     if Path(file).suffix != ".json":
         folder, _, commit = place.partition("@")
-        agents = Agents.read(Path(folder), name)
-        summary = dict(agents.summary)
-        if summary:
-            summary["command"] = without_folder(str(summary["command"]))
-        return replace(agents, summary=summary, notes={"commit": commit} if commit else {})
+        agents = without_folder(Agents.read(Path(folder), name))
+        return replace(agents, notes={"commit": commit} if commit else {})
     rows = json.loads(text(file, out))["rows"]
     for known in rows:
         if known["contender"] == (other or name):
@@ -76,14 +73,17 @@ def text(place: str, out: Path) -> str:
     return Path(path).read_text()
 
 
-def without_folder(command: str) -> str:
-    """A command without the folder that it wrote to, which says nothing elsewhere."""
-    return shlex.join(shlex.split(re.sub(r"\s--out[=\s]\S+", "", command)))
+def without_folder(agents: Agents) -> Agents:
+    """The same, their command without the folder that it wrote to, which says nothing elsewhere."""
+    if "command" not in agents.summary:
+        return agents
+    command = shlex.join(shlex.split(re.sub(r"\s--out[=\s]\S+", "", str(agents.summary["command"]))))
+    return replace(agents, summary={**agents.summary, "command": command})
 
 
 def grid(files: tuple[str, ...], out: Path, later_wins: bool = False) -> list[Agents]:
     """All rows of several tables, worlds and contenders in the order in which they first occur."""
-    agents = [Agents.load(one) for file in files for one in json.loads(text(file, out))["rows"]]
+    agents = [without_folder(Agents.load(one)) for file in files for one in json.loads(text(file, out))["rows"]]
     worlds = list(dict.fromkeys(each.world for each in agents))
     names = list(dict.fromkeys(each.contender for each in agents))
     if later_wins:
