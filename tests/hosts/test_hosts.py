@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import types
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -544,19 +545,26 @@ def test_ctrl_c_keeps_what_was_done_and_leaves_no_process(tmp_path: Path) -> Non
     folder = tmp_path / "run"
     words = ("train", f"gym:{CORRIDOR}", *WORDS, "--steps", "1000000", "--out", str(folder))
     places = os.pathsep.join(place for place in sys.path if place)
+    # In the background of a shell script Ctrl-C is ignored, and so it would be in all that this starts.
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import elden.cli; elden.cli.run()"
     process = subprocess.Popen(
-        [sys.executable, "-m", "elden.cli", *words],
+        [sys.executable, "-c", heed, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         process_group=0,  # so that the signal goes to all of them, as a terminal sends it
         env={**os.environ, "PYTHONPATH": places},
     )
-    limit = time.monotonic() + 120
-    while not (folder / "metrics.jsonl").exists() and time.monotonic() < limit:
-        time.sleep(0.2)
-    os.killpg(process.pid, signal.SIGINT)
-    said, _ = process.communicate(timeout=60)  # which waits for all that could still write there
+    try:
+        limit = time.monotonic() + 120
+        while not (folder / "metrics.jsonl").exists() and time.monotonic() < limit:
+            time.sleep(0.2)
+        os.killpg(process.pid, signal.SIGINT)
+        said, _ = process.communicate(timeout=60)  # which waits for all that could still write there
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     assert process.returncode == INTERRUPTED
     assert "continues from what was kept" in " ".join(said.split())
     assert "Traceback" not in said
