@@ -4,11 +4,12 @@
 
 A model learns from what occurs. An edge that no legal state shows, one that differs in that source alone, has to be
 distinguished from others that always go with it: in kitchen butter melts on the stove, and only there can it have
-melted, so the meatball that needs melted butter shows a model nothing of the stove. So every source of every step is set to each of
-its other values, everything else equal, as in the audit of the labels (`tools/labels_audit.py`), and the simulator says
-which next variables change. F1 is given twice: over all edges between different entities, and without the true edges
-that no legal state shows, whether they are predicted or not. In kitchen it is given a third time, with the labels that
-name every condition (`full_labels`): those of its rules leave out that a hand that holds the pot keeps it off the fire.
+melted, so the meatball that needs melted butter shows a model nothing of the stove. So every source of every step is
+set to each of its other values, everything else equal, as in the audit of the labels (`tools/labels_audit.py`), and the
+simulator says which next variables change. F1 is given twice: over all edges between different entities, and without
+the true edges that no legal state shows, whether they are predicted or not. In kitchen it is given a third time, with
+the labels that name every condition (`full_labels`): those of its rules leave out that a hand that holds the pot keeps
+it off the fire.
 """
 
 import json
