@@ -123,7 +123,7 @@ class Between:
 
 @dataclass(frozen=True)
 class GranularityResult:
-    """What one model's scores are worth at one granularity.
+    """How well one model's scores tell the true edges, at one granularity.
 
     Attributes:
         measures: Over all edges, those from a node to itself included, as the authors' programs count.
